@@ -28,7 +28,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         developer_role: the engine knows the role `developer`; else it is sent as `system`.
         stop_list: `stop` must be a list. max_stops: at most so many, more are refused.
         top_p_open: `top_p` of 1 (and more) is refused by the engine and therefore left out.
-        zero_presence_penalty: sending `presence_penalty: 0` would have an effect, so it is left out; other values refused.
+        zero_presence_penalty: `presence_penalty: 0` would have an effect, so it is left out; other values refused.
         response_format: how the JSON schema is spelt: "openai" or "tgi" (`value` in place of `json_schema`).
         max_top_logprobs: larger values of `top_logprobs` are refused.
     """

@@ -47,7 +47,7 @@ class Slo(msgspec.Struct, frozen=True):
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """One running instance of an engine. `tags` is free text from configuration; "gpu", "cpu" and "hf" mean something."""
+    """One running instance of an engine. `tags`: free text from configuration; "gpu", "cpu", "hf" mean something."""
 
     name: str
     engine: str
