@@ -17,6 +17,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextvars import ContextVar
+from email.utils import formatdate, parsedate_to_datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from types import TracebackType
 from typing import Final, Self
@@ -201,6 +202,20 @@ class Exchange:
     def header(self, name: str) -> str | None:
         """The answer's header `name`, None where it has none."""
         return None if self._response is None else self._response.headers.get(name)
+
+    def retry_after(self) -> float | None:
+        """Seconds that the engine asks to be left alone, from `retry-after` in either of its forms; None: not said."""
+        value = self.header("retry-after")
+        if value is None:
+            return None
+        if value.strip().isdecimal():
+            return float(value[:10])
+        now = self.header("date") or formatdate(usegmt=True)  # the engine's clock and ours may differ
+        try:
+            wait = parsedate_to_datetime(value) - parsedate_to_datetime(now)
+        except (TypeError, ValueError):
+            return None
+        return max(0.0, wait.total_seconds())
 
     async def chunk(self) -> bytes:
         """The next bytes of the answer as they come off the wire (16 KB at most), b"" at its end."""
