@@ -13,11 +13,12 @@ import importlib.util
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -34,7 +35,7 @@ class LaunchError(Exception):
 
 
 class Command(msgspec.Struct, frozen=True):
-    """What to run. `env` is added to the environment; secrets belong there, where `ps` does not show them."""
+    """What to run. `env` is added to the environment; secrets belong there, out of the sight of `ps`."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = {}
@@ -78,10 +79,9 @@ def _module(kind: str) -> Any:
 class Supervisor:
     """Keeps one engine running until it is stopped.
 
-    The engine runs in a session of its own, and is killed by the kernel should this process die without a word. A
-    process that ends is started again after a pause that doubles from `backoff[0]` to `backoff[1]` seconds, and begins
-    anew once a process has been ready for `backoff[1]` seconds. A long load is not a failure: there is no time limit
-    while the process lives.
+    The engine runs in a session of its own, and the kernel kills it should this process die without a word. One that
+    ends is started again after a pause, which doubles from `backoff[0]` to `backoff[1]` seconds and is short again once
+    an engine was ready for that long. A long load is no failure: there is no time limit while the process lives.
 
     Args:
         name: the endpoint's name.
@@ -128,7 +128,7 @@ class Supervisor:
         self._log: collections.deque[str] = collections.deque(maxlen=log_lines)
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: _Process | None = None
 
     @property
     def log(self) -> tuple[str, ...]:
@@ -153,11 +153,11 @@ class Supervisor:
 
     def is_gone(self) -> bool:
         """Whether no process runs now. Exact: asks the kernel rather than what was last heard."""
-        process = self._process
-        if process is None or process.returncode is not None:
+        process, pid = self._process, self.pid
+        if process is None or pid is None or process.ended.done():
             return True
         try:
-            ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return True
         return ended is not None
@@ -169,8 +169,8 @@ class Supervisor:
             return
         task.cancel()
         await asyncio.wait({task})
-        if not task.cancelled() and (error := task.exception()):
-            raise error
+        if not task.cancelled():
+            task.result()
         self._say(Health("down", "stopped"))
 
     async def _run(self) -> None:
@@ -194,43 +194,45 @@ class Supervisor:
         self.deployment_time = None
         made = self._command_for(self.port)
         began = time.monotonic()
-        process = await asyncio.create_subprocess_exec(
+        transport, process = await asyncio.get_running_loop().subprocess_exec(
+            lambda: _Process(self._log),
             *(sys.executable, "-I", "-S", str(_SHIM), str(os.getpid())),
             *made.argv,
-            stdin=asyncio.subprocess.PIPE,  # never written: its end tells the child that we are gone, on any system
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
+            stdin=subprocess.PIPE,  # never written: its end tells the child that we are gone, on any system
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             env={**os.environ, **made.env},
             start_new_session=True,
         )
-        self._process, self.pid = process, process.pid
-        loop = asyncio.get_running_loop()
-        ended = loop.create_task(process.wait())
-        reader = loop.create_task(self._read(process))
+        self._process, self.pid = process, transport.get_pid()
         try:
-            if await self._until_ready(ended, began):
+            if await self._until_ready(process.ended, began):
                 self.deployment_time = time.monotonic() - began
                 self._say(Health("ready"))
-            code = await asyncio.shield(ended)
+            code = await asyncio.shield(process.ended)
         except asyncio.CancelledError:
-            await self._terminate(process, ended)
+            # Ask the whole group to end, and give its first process the grace to do so.
+            _signal_group(transport.get_pid(), signal.SIGTERM)
+            await asyncio.wait({process.ended}, timeout=self._grace)
             raise
         finally:
-            # What the engine started ends with it; then nobody holds its output open and the reader comes to its end.
-            _signal_group(process.pid, signal.SIGKILL)
-            await asyncio.wait({ended})
-            await asyncio.wait({reader}, timeout=1)
-            reader.cancel()
+            # What the engine started ends with it; then nobody holds its output open, and its last words are read.
+            _signal_group(transport.get_pid(), signal.SIGKILL)
+            await asyncio.wait({process.ended})
+            await asyncio.wait({process.closed}, timeout=1)
+            transport.close()
+            await asyncio.wait({process.closed})
             self.pid = None
         return self._how(code)
 
-    async def _until_ready(self, ended: asyncio.Task[int], began: float) -> bool:
+    async def _until_ready(self, ended: asyncio.Future[int], began: float) -> bool:
         """Ask for health until it is ready; False when the process ended before."""
         told = 0.0
         while not ended.done():
-            asking = asyncio.ensure_future(self._health())
+            asking: asyncio.Future[Health] = asyncio.ensure_future(self._health())
+            both: set[asyncio.Future[Any]] = {ended, asking}
             try:
-                await asyncio.wait({ended, asking}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
                 if not ended.done() and asking.result().state == "ready":
                     return True
             finally:
@@ -242,21 +244,6 @@ class Supervisor:
                 self._on_progress(so_far, self._log[-1] if self._log else "")
             await asyncio.wait({ended}, timeout=self._poll)
         return False
-
-    async def _terminate(self, process: asyncio.subprocess.Process, ended: asyncio.Task[int]) -> None:
-        """Ask the whole group to end, and wait for its first process for the grace."""
-        _signal_group(process.pid, signal.SIGTERM)
-        await asyncio.wait({ended}, timeout=self._grace)
-
-    async def _read(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdout is not None
-        rest = b""
-        while chunk := await process.stdout.read(65536):
-            *lines, rest = (rest + chunk).split(b"\n")
-            rest = rest[-_LINE:]
-            self._log.extend(line[:_LINE].decode("utf-8", "replace").rstrip() for line in lines if line.strip())
-        if rest.strip():
-            self._log.append(rest.decode("utf-8", "replace").rstrip())
 
     def _how(self, code: int) -> str:
         """How the process ended, with its last words."""
@@ -271,6 +258,39 @@ class Supervisor:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
         self._on_state(health)
+
+
+class _Process(asyncio.SubprocessProtocol):
+    """One running process: keeps what it writes, line by line, and knows when it ended."""
+
+    def __init__(self, log: collections.deque[str]) -> None:
+        loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[int] = loop.create_future()
+        self.closed: asyncio.Future[None] = loop.create_future()
+        self._log = log
+        self._rest = b""
+        self._transport: asyncio.SubprocessTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.SubprocessTransport", transport)  # uvloop's is no subclass of it
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        *lines, rest = (self._rest + data).split(b"\n")
+        self._rest = rest[-_LINE:]
+        self._keep(*lines)
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        self._keep(self._rest)
+
+    def process_exited(self) -> None:
+        assert self._transport is not None
+        self.ended.set_result(self._transport.get_returncode() or 0)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed.set_result(None)
+
+    def _keep(self, *lines: bytes) -> None:
+        self._log.extend(line[:_LINE].decode("utf-8", "replace").rstrip() for line in lines if line.strip())
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:
