@@ -37,7 +37,7 @@ async def test_a_failed_stream_without_done_is_the_error_that_it_says() -> None:
 
 
 async def test_b19_embeddings_that_it_was_not_started_for_are_unsupported() -> None:
-    status, media, raw = captured("llamacpp_err_embeddings")
+    status, media, raw = captured("llamacpp/err_embeddings")
 
     async def refuse(peer: Peer) -> None:
         await peer.send(response(status, raw, media))
@@ -63,6 +63,6 @@ async def test_an_ordered_close_after_a_refusal_costs_the_next_call_nothing() ->
 
 
 def test_the_fake_streams_what_llamacpp_was_seen_to_stream() -> None:
-    for name in ("llamacpp_chat_stream", "llamacpp_chat_stream_usage", "llamacpp_completions_stream"):
+    for name in ("llamacpp/chat_stream", "llamacpp/chat_stream_usage", "llamacpp/completions_stream"):
         framed = b"".join(b"data: " + compact(event) + b"\n\n" for event in captured_events(name))
         assert (framed + b"data: [DONE]").strip() == captured(name)[2].strip()

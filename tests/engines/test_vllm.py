@@ -15,7 +15,7 @@ async def test_a_name_that_is_not_its_own_is_misconfigured() -> None:
 
 
 async def test_its_admission_limit_is_overload() -> None:
-    status, media, raw = captured("vllm_err_overloaded_503")
+    status, media, raw = captured("vllm/err_overloaded_503")
 
     async def busy(peer: Peer) -> None:
         await peer.send(response(status, raw, media))
@@ -42,7 +42,7 @@ async def test_usage_is_asked_for_on_both_routes() -> None:
 
 
 async def test_b17_a_stream_of_tool_calls_passes_as_it_came() -> None:
-    template = captured_events("vllm_chat_stream_usage")[1]
+    template = captured_events("vllm/chat_stream_usage")[1]
     deltas = [
         {"tool_calls": [{"index": 0, "id": "a", "type": "function", "function": {"name": "f", "arguments": ""}}]},
         {"tool_calls": [{"index": 0, "function": {"arguments": '{"x":1}'}}]},
@@ -59,7 +59,7 @@ async def test_b17_a_stream_of_tool_calls_passes_as_it_came() -> None:
 
 def test_the_fake_streams_what_vllm_was_seen_to_stream() -> None:
     """Every event of the capture, re-made by the fake's way of making JSON, is the captured bytes."""
-    for name in ("vllm_chat_stream_usage", "vllm_completions_stream"):
+    for name in ("vllm/chat_stream_usage", "vllm/completions_stream"):
         events = captured_events(name)
         framed = b"".join(b"data: " + compact(event) + b"\n\n" for event in events) + b"data: [DONE]\n\n"
         assert framed.strip() == captured(name)[2].strip()
