@@ -146,11 +146,13 @@ class Desk:
         self.ledger.withdraw(attempt)
         self.stale = True
 
-    def unqueue(self, course: Course) -> None:
-        """Take an ask out of the queue, to decide about it."""
-        if course.waiting is not None:
-            self.queue.take(course.waiting)
-            self.ledger.unwait(course)
+    def attempt(self, course: Course) -> str:
+        """The id to decide about: where the ask is queued already, the one that it waits under, out of the queue."""
+        attempt = course.waiting
+        if attempt is None:
+            return self.ledger.next_attempt(course)
+        self._unqueue(course)
+        return attempt
 
     def wake(self, now: float) -> list[Decision]:
         """Go through the queue where that may change something."""
@@ -183,6 +185,11 @@ class Desk:
             return None
         moment = self.now if self.stale else self._next_moment()
         return moment if moment < math.inf else None
+
+    def _unqueue(self, course: Course) -> None:
+        if course.waiting is not None:
+            self.queue.take(course.waiting)
+            self.ledger.unwait(course)
 
     def _look(self, now: float) -> set[str]:
         """Who could serve now, room aside. One more than at the last look: queued asks do not know of it."""
@@ -218,14 +225,14 @@ class Desk:
         if verdict.wants and not verdict.ranking:
             self.queue.judged(waiting, verdict.wants, self._epoch)
             return None
-        self.unqueue(course)
+        self._unqueue(course)
         if self._goes(course, verdict, now):
             return self._send(course, waiting.attempt, verdict, now)
         return self._reject(course, waiting.attempt, verdict)
 
     def _reject_overdue(self, waiting: Waiting, now: float) -> Decision:
         course = self.ledger.courses[waiting.ask]
-        self.unqueue(course)
+        self._unqueue(course)
         verdict = self._judge(course, waiting.attempt, now, ())
         return self._reject(course, waiting.attempt, structs.replace(verdict, reason="deadline", retry_after=None))
 

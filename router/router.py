@@ -60,16 +60,11 @@ class Router:
         """
         name = self._desk.policy(policy).name
         self._tick(now)
-        ledger = self._desk.ledger
-        course = ledger.begin(ask, name)
-        attempt = course.waiting
-        if attempt is not None:
-            self._desk.unqueue(course)
-            return self._desk.place(course, attempt, now)
-        if course.attempts:
+        course = self._desk.ledger.begin(ask, name)
+        if course.attempts and course.waiting is None:
             self._desk.counters["reused_ids"] += 1
             course.tried.clear()
-        return self._desk.place(course, ledger.next_attempt(course), now)
+        return self._desk.place(course, self._desk.attempt(course), now)
 
     def retry(self, attempt: str, now: float, failure: Failure = "error", retry_after: float | None = None) -> Decision:
         """End a failed attempt and decide anew, without the endpoints that this ask has been to.
@@ -88,7 +83,7 @@ class Router:
         if live.mirror:
             return self._desk.refuse(Ask(id=live.ask), attempt, "mirror", now)
         course = self._desk.ledger.courses[live.ask]
-        return self._desk.place(course, self._desk.ledger.next_attempt(course), now)
+        return self._desk.place(course, self._desk.attempt(course), now)
 
     def hedge(self, id: str, now: float) -> Decision:
         """A second live attempt of an ask, elsewhere. It never waits: the first attempt still lives."""
