@@ -22,7 +22,11 @@ from tests.router.build import ask, endpoint, standing
         ({"prompt_tokens": 2049}, Limits(max_input_tokens=2048), Removal("too_long", "2,049 > 2,048")),
         ({"prompt_tokens": 2310}, Limits(), None),
         ({"prompt_tokens": 1000, "max_tokens": 1048}, Limits(max_total_tokens=2048), None),
-        ({"prompt_tokens": 1000, "max_tokens": 1049}, Limits(max_total_tokens=2048), Removal("too_long", "2,049 > 2,048")),
+        (
+            {"prompt_tokens": 1000, "max_tokens": 1049},
+            Limits(max_total_tokens=2048),
+            Removal("too_long", "2,049 > 2,048"),
+        ),
         ({"prompt_tokens": 2049}, Limits(max_total_tokens=2048), Removal("too_long", "2,049 > 2,048")),
         ({"prompt_tokens": 9, "max_tokens": 9}, Limits(max_input_tokens=0), Removal("too_long", "9 > 0")),
     ],
@@ -49,7 +53,8 @@ def test_features(needs: set[str], declared: set[str], removal: Removal | None) 
 
 @pytest.mark.parametrize(
     ("word", "reason"),
-    [("unknown", None), ("ready", None), ("degraded", None)] + [(word, word) for word in ("loading", "draining", "down")],
+    [("unknown", None), ("ready", None), ("degraded", None)]
+    + [(word, word) for word in ("loading", "draining", "down")],
 )
 def test_health(word: str, reason: str | None) -> None:
     removal = health.judge(ask(), standing(endpoint("a"), word), 0.0)
