@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 
 from engines.contract import Call, Engine, Headers
-from router import Ask, Decision, Router
+from router import Ask, Decision, Router, Slo
 
 __all__ = [
     "Client",
@@ -78,6 +78,7 @@ class Pool(msgspec.Struct, kw_only=True):
         rerun: when a call that an engine had taken may be run again: "gone" (only where its work is surely void:
             the engine said that it failed, or is gone), or "never".
         first_event_timeout: seconds without any word of the engine before an attempt is given up; None: never.
+        slo: what calls want that state no wish of their own.
     """
 
     model: str
@@ -91,6 +92,7 @@ class Pool(msgspec.Struct, kw_only=True):
     rerun: str = "gone"
     estimate_usage: bool = False
     created: int = 0
+    slo: Slo | None = None
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
