@@ -6,7 +6,7 @@ import ipaddress
 from typing import TYPE_CHECKING
 
 from gateway.config_check import Checker, nearest
-from gateway.known import policy_names
+from router import policies
 
 if TYPE_CHECKING:
     from gateway.config import Config
@@ -28,7 +28,7 @@ def apply(config: Config, checker: Checker) -> None:
         checker.report(("pools",), "is empty", "give at least one model with an endpoint")
     models: dict[str, int] = {}
     names: dict[str, str] = {}
-    known = policy_names()
+    known = policies.names()
     for p, pool in enumerate(config.pools):
         if pool.model in models:
             checker.report(

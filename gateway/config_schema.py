@@ -14,7 +14,7 @@ import engines
 from engines import launch
 from gateway.config import Config, Endpoint
 from gateway.config_endpoint import common_fields
-from gateway.known import policy_names
+from router import policies
 
 __all__ = ["schema"]
 
@@ -30,7 +30,7 @@ def schema() -> dict[str, Any]:
     config, parts = parts["Config"], {name: part for name, part in parts.items() if name not in ("Config", "Endpoint")}
     for name in ("policy", "policies"):
         place = parts["Pool"]["properties"][name]
-        (place if name == "policy" else place["items"])["enum"] = list(policy_names())
+        (place if name == "policy" else place["items"])["enum"] = list(policies.names())
     for kind in engines.available():
         parts[f"endpoint_{kind}"] = _endpoint(kind, parts)
     parts["Endpoint"] = {"oneOf": [{"$ref": _REF.format(name=f"endpoint_{kind}")} for kind in engines.available()]}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import secrets
 from pathlib import Path
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
+
+from gateway.auth import make_key
 
 __all__ = ["KeyFileProblem", "add_key"]
 
@@ -31,8 +31,8 @@ def add_key(file: Path, name: str) -> str:
     data = {"keys": []} if not file.exists() else _read(yaml, file)
     if any(isinstance(entry, dict) and entry.get("name") == name for entry in data["keys"]):
         raise KeyFileProblem(f"{file} has a key with the name {name} already; choose another, or remove that one")
-    key = "eh-" + secrets.token_urlsafe(32)
-    data["keys"].append({"name": name, "hash": "sha256:" + hashlib.sha256(key.encode()).hexdigest()})
+    key, digest = make_key()
+    data["keys"].append({"name": name, "hash": digest})
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:
