@@ -1,0 +1,162 @@
+"""The house's shape: who may import whom, how long things get, and that what is stated about the project is true."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("engines", "router", "gateway")
+SOURCES = sorted(file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
+MAY_IMPORT = {"engines": {"engines"}, "router": {"router", "engines"}, "gateway": {"gateway", "router", "engines"}}
+HTTP_CLIENTS = {"httpx", "httpx_aiohttp", "aiohttp", "requests", "httpcore"}
+SERVERS = {"litestar", "uvicorn"}
+MODULES = [".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for file in SOURCES]
+
+
+@cache
+def tree(file: Path) -> ast.Module:
+    return ast.parse(file.read_text("utf-8"))
+
+
+def imports(file: Path) -> set[str]:
+    """The top-level names of everything that a file imports, also inside functions."""
+    found: set[str] = set()
+    for node in ast.walk(tree(file)):
+        if isinstance(node, ast.Import):
+            found |= {name.name.split(".")[0] for name in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: relative import"
+            found.add((node.module or "").split(".")[0])
+    return found
+
+
+def exported(file: Path) -> list[str] | None:
+    for node in tree(file).body:
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets):
+            names: list[str] = ast.literal_eval(node.value)
+            return names
+    return None
+
+
+def label(file: Path) -> str:
+    return str(file.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("file", SOURCES, ids=label)
+def test_imports_go_one_way(file: Path) -> None:
+    package = file.relative_to(ROOT).parts[0]
+    assert imports(file) & {*PACKAGES, "tests"} <= MAY_IMPORT[package]
+
+
+@pytest.mark.parametrize("file", SOURCES, ids=label)
+def test_http_clients_and_servers_are_known_to_their_own_files_only(file: Path) -> None:
+    name = label(file)
+    if name != "engines/upstream.py":
+        assert not imports(file) & HTTP_CLIENTS
+    if not name.startswith("gateway/api/") and name not in ("gateway/app.py", "gateway/server.py"):
+        assert not imports(file) & SERVERS
+
+
+@pytest.mark.parametrize(
+    ("package", "unwanted"),
+    [
+        ("router", ["httpx", "aiohttp", "tritonclient", "grpc", "llama_cpp", "xllamacpp", "litestar", "asyncio"]),
+        ("engines", ["httpx", "aiohttp", "tritonclient", "grpc", "llama_cpp", "xllamacpp", "litestar", "router"]),
+        ("gateway", ["tritonclient", "grpc", "llama_cpp", "xllamacpp", "vllm"]),
+    ],
+)
+def test_importing_a_package_loads_nothing_heavy(package: str, unwanted: list[str]) -> None:
+    code = f"import sys, {package}; print(*[name for name in {unwanted} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("file", SOURCES, ids=label)
+def test_a_file_is_one_idea_and_ends_before_300_lines(file: Path) -> None:
+    assert len(file.read_text("utf-8").splitlines()) <= 300
+
+
+@pytest.mark.parametrize("file", SOURCES, ids=label)
+def test_a_function_has_at_most_50_statements(file: Path) -> None:
+    for node in ast.walk(tree(file)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            count = sum(isinstance(part, ast.stmt) for part in ast.walk(node)) - 1
+            assert count <= 50, f"{node.name} has {count}"
+
+
+@pytest.mark.parametrize(("file", "module"), list(zip(SOURCES, MODULES, strict=True)), ids=MODULES)
+def test_a_module_says_what_it_is_and_exports_what_it_says(file: Path, module: str) -> None:
+    assert ast.get_docstring(tree(file)), "has no docstring"
+    names = exported(file)
+    if file.name == "__init__.py" and names is None:
+        return  # a folder
+    assert names is not None, "has no __all__"
+    assert len(names) == len(set(names))
+    loaded = importlib.import_module(module)
+    assert [name for name in names if not hasattr(loaded, name)] == []
+
+
+def test_imports_use_public_names_only() -> None:
+    """What begins with an underscore stays in its module."""
+    wrong = [
+        f"{label(file)}: {name.name}"
+        for file in SOURCES
+        for node in ast.walk(tree(file))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES
+        for name in node.names
+        if name.name.startswith("_")
+    ]
+    assert wrong == []
+
+
+def test_the_version_is_the_changelogs_newest() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    newest = re.search(r"^## \[([^\]]+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == version
+
+
+def test_every_folder_of_tests_is_a_package() -> None:
+    """Or `tests/gateway` would shadow `gateway`."""
+    folders = {file.parent for file in (ROOT / "tests").rglob("test_*.py")}
+    assert [str(folder) for folder in folders if not (folder / "__init__.py").exists()] == []
+
+
+def test_constraints_are_plain_pins_that_the_project_asks_for() -> None:
+    lines = (ROOT / "deploy" / "constraints.txt").read_text().splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    assert pins
+    assert [pin for pin in pins if not re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!+]+", pin)] == []
+    names = [re.sub(r"[-_.]+", "-", pin.split("==")[0]).lower() for pin in pins]
+    assert names == sorted(set(names))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    wanted = {re.sub(r"[-_.]+", "-", re.split(r"[^A-Za-z0-9._-]", one)[0]).lower() for one in asked}
+    assert wanted <= set(names)
+
+
+def test_the_project_names_no_path_of_a_developers_machine() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    found = []
+    for name in listed.stdout.split("\n"):
+        file = ROOT / name
+        if (
+            name
+            and file.is_file()
+            and file.suffix in (".py", ".md", ".yaml", ".toml", ".json", "")
+            and name != label(Path(__file__))
+        ):
+            text = file.read_text("utf-8", "replace")
+            found += [f"{name}: {match[0]}" for match in re.finditer(r"/work/\w+|/root/\w+|/home/\w+", text)]
+    assert found == []
