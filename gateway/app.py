@@ -121,7 +121,7 @@ class Gateway:
             max_attempts=config.max_attempts,
             rerun=config.rerun,
             first_event_timeout=config.first_event_timeout,
-            slo=config.slo.slo() if config.slo else Pool.slo,
+            slo=config.slo.slo() if config.slo else None,
             created=int(time.time()),
         )
 

@@ -94,7 +94,7 @@ class Pool(msgspec.Struct, kw_only=True):
     max_attempts: int = 3
     rerun: str = "gone"
     first_event_timeout: float | None = None
-    slo: Slo = Slo()
+    slo: Slo | None = None
     created: int = 0
 
 
