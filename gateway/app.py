@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import secrets
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from importlib import metadata
+from pathlib import Path
 from typing import TextIO
 
 import msgspec
@@ -17,11 +19,11 @@ from litestar import Litestar
 
 import engines
 from engines import Health
-from engines.launch import Supervisor, command, free_port
+from engines.launch import LaunchError, Supervisor, command, free_port
 from gateway import server
-from gateway.api import exception_handlers, routes
+from gateway.api import application
 from gateway.auth import KeyRing
-from gateway.banner import banner
+from gateway.banner import banner, base_url, loading
 from gateway.config import Config
 from gateway.config import Endpoint as EndpointConfig
 from gateway.config import Pool as PoolConfig
@@ -63,10 +65,10 @@ class Gateway:
             "enginehouse_log_lines_dropped", "Log lines that the bounded queue had no room for.", lambda: log.dropped
         )
         self._recent = RecentCalls(redact)
-        self._fleet = Fleet(self.pools, clock, self._tell)
+        self._fleet = Fleet(self.pools, clock, self._tell, self._word)
         house = House(
             pools=self.pools,
-            keys=KeyRing.load(config.auth.keys) if config.auth else None,
+            keys=KeyRing.load(Path(config.auth.keys)) if config.auth else None,
             body_limit=config.limits.body_bytes,
             serve=Line(self._observe, clock).serve,
             observe=self._observe,
@@ -74,14 +76,7 @@ class Gateway:
             decisions=self._recent,
         )
         self.house = house
-        self.app = Litestar(
-            route_handlers=routes(house),
-            exception_handlers=exception_handlers(house),
-            lifespan=[self._lifespan],
-            openapi_config=None,
-            logging_config=None,
-            request_max_body_size=None,
-        )
+        self.app = application(house, [self._lifespan])
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Litestar) -> AsyncIterator[None]:
@@ -104,6 +99,10 @@ class Gateway:
 
     def _tell(self, pool: str, endpoint: str, engine: str, health: Health) -> None:
         self.log.event(f"endpoint_{health.state}", model=pool, endpoint=endpoint, engine=engine, why=health.why)
+
+    def _word(self, endpoint: str) -> Health | None:
+        supervisor = self.supervisors.get(endpoint)
+        return None if supervisor is None else supervisor.state
 
     def _pool(self, config: PoolConfig) -> Pool:
         router = Router(
@@ -173,16 +172,43 @@ def _routed(config: EndpointConfig) -> Endpoint:
 
 
 def run(config: Config, out: TextIO = sys.stdout, err: TextIO = sys.stderr) -> int:
-    """Serve until a signal comes. Returns the exit code."""
+    """Serve until a signal comes. Returns the exit code; 1 where serving could not begin."""
     pretty = {"auto": None, "console": True, "json": False}[config.log.format]
     log = configure(config.log.level, err, redact, pretty=pretty)
     try:
-        gateway = Gateway(config, log)
-
-        def up(base_url: str) -> None:
-            out.write(banner(config, base_url))
-            out.flush()
-
-        return server.run(gateway.app, config.listen.host, config.listen.port, on_up=up)
+        server.run(_serve(Gateway(config, log), out))
+    except SystemExit:
+        log.event("not_started", level=logging.ERROR, address=f"{config.listen.host}:{config.listen.port}")
+        return 1
     finally:
         log.close()
+    return 0
+
+
+async def _serve(gateway: Gateway, out: TextIO) -> None:
+    listen = gateway.config.listen
+    announcing: list[asyncio.Task[None]] = []
+
+    def listening(addresses: list[tuple[str, int]]) -> None:
+        announcing.append(asyncio.get_running_loop().create_task(_announce(gateway, addresses[0][1], out)))
+
+    settings = server.uvicorn_config(gateway.app, listen.host, listen.port)
+    try:
+        await server.serve_until_stopped(settings, listening=listening)
+    finally:
+        for task in announcing:
+            task.cancel()
+
+
+async def _announce(gateway: Gateway, port: int, out: TextIO) -> None:
+    """Say where to point a client, once the launched engines can answer."""
+    print(loading(gateway.config), file=out, flush=True)
+    for supervisor in gateway.supervisors.values():
+        while True:
+            try:
+                await supervisor.ready()
+                break
+            except LaunchError as error:
+                print(f"{error}; trying again", file=out, flush=True)
+                await supervisor.changed()
+    print(banner(gateway.config, base_url(gateway.config.listen.host, port)), file=out, flush=True)

@@ -48,6 +48,8 @@ class Fleet:
         pools: what to watch.
         clock: monotonic seconds, the house's.
         tell: hears of each change of state.
+        launched: the launcher's word on an endpoint that it starts, None for the others. Until its process is ready
+            there is nothing to probe.
         interval: seconds between probes of a ready endpoint. fast: of one that is not.
     """
 
@@ -56,12 +58,14 @@ class Fleet:
         pools: dict[str, Pool],
         clock: Callable[[], float],
         tell: Tell,
+        launched: Callable[[str], Health | None] = lambda name: None,
         interval: float = 5.0,
         fast: float = 0.5,
     ) -> None:
         self._pools = pools
         self._clock = clock
         self._tell = tell
+        self._launched = launched
         self._interval = interval
         self._fast = fast
         self._tasks: list[asyncio.Task[None]] = []
@@ -82,7 +86,9 @@ class Fleet:
         smoother = Smoother()
         told: HealthState = "unknown"
         while True:
-            health = await engine.probe()
+            health = self._launched(engine.name) or Health("ready")
+            if health.state == "ready":
+                health = await engine.probe()
             state = smoother.see(health)
             pool.router.set_health(engine.name, state, self._clock())
             pool.waiting.pump()

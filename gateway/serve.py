@@ -136,9 +136,7 @@ class _Exchange:
             gone.cancel()
             self._pace.upstream += self._clock() - before
 
-    async def _attempt(
-        self, decision: Decision, tries: int, reran: bool
-    ) -> tuple[EngineError | None, Decision | None]:
+    async def _attempt(self, decision: Decision, tries: int, reran: bool) -> tuple[EngineError | None, Decision | None]:
         """One attempt. Returns its error, and the decision to go on with where another may be made."""
         pool, router = self._pool, self._pool.router
         current = self._open(decision)
@@ -149,11 +147,8 @@ class _Exchange:
             outcome = _outcome(error)
             if error is None:
                 await self._client.end()
-            if error is not None and not current.relay.passed and tries < pool.max_attempts:
-                if error.failure is not None and _may_go_on(error, pool, reran):
-                    following = router.retry(
-                        decision.attempt, self._clock(), failure=error.failure, retry_after=error.retry_after
-                    )
+            elif error.failure is not None and not current.relay.passed and _may_go_on(error, pool, tries, reran):
+                following = router.retry(decision.attempt, self._clock(), error.failure, error.retry_after)
         except BaseException as exc:
             current.attempt.abort(type(exc).__name__)
             raise
@@ -268,10 +263,12 @@ def _call_outcome(error: Exception) -> str:
     return _outcome(error) if isinstance(error, EngineError) else "rejected"
 
 
-def _may_go_on(error: EngineError, pool: Pool, reran: bool) -> bool:
+def _may_go_on(error: EngineError, pool: Pool, tries: int, reran: bool) -> bool:
     """Whether the call may be sent again without the risk that its work is paid for twice.
 
     "free": the engine did no work. "once": its work is surely void, yet a call that brings engines down must not
     go through all of them, so it is run again a single time.
     """
+    if tries >= pool.max_attempts:
+        return False
     return error.retry == "free" or (error.retry == "once" and pool.rerun == "gone" and not reran)

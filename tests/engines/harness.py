@@ -18,9 +18,7 @@ from tests.fakes.vllm import FakeVllm
 
 __all__ = ["FAKES", "PUBLIC", "RecordingSink", "make_call", "make_engine"]
 
-FAKES: dict[str, type[FakeEngine]] = {
-    fake.kind: fake for fake in (FakeVllm, FakeTgi, FakeLlamaCpp, FakeTensorRtLlm)
-}
+FAKES: dict[str, type[FakeEngine]] = {fake.kind: fake for fake in (FakeVllm, FakeTgi, FakeLlamaCpp, FakeTensorRtLlm)}
 
 PUBLIC = "public/name"
 """What clients call the model."""

@@ -1,6 +1,6 @@
 """A scripted engine and a recording client: fakes, with observation points, for tests of the line itself.
 
-They stand where an engine's adapter and the HTTP server stand. What crosses a socket is tested with `tests.fakes.server`.
+They stand where an adapter and the HTTP server stand. What crosses a socket is tested with `tests.fakes.server`.
 """
 
 from __future__ import annotations
@@ -31,15 +31,19 @@ def answer(text: str = "hi", completion: int = 1) -> tuple[bytes, Mark]:
 
 
 class ScriptedEngine:
-    """Plays one script per call, in order; the last script is played for every further call."""
+    """Plays one script per call, in order; the last script is played for every further call.
+
+    Engines that are given the same `plan` share its order, whichever of them is called.
+    """
 
     kind = "vllm"
 
-    def __init__(self, name: str, *scripts: list[Step]) -> None:
+    def __init__(self, name: str, *scripts: list[Step], plan: list[list[Step]] | None = None) -> None:
         self.name = name
-        self.scripts = list(scripts)
+        self.scripts = list(scripts) if plan is None else plan
         self.calls: list[Call] = []
         self.attempts: list[ScriptedAttempt] = []
+        self.opened = asyncio.Event()
         self.health = Health("ready")
 
     def open(self, call: Call, sink: Sink) -> ScriptedAttempt:
@@ -47,6 +51,7 @@ class ScriptedEngine:
         script = self.scripts.pop(0) if len(self.scripts) > 1 else self.scripts[0]
         attempt = ScriptedAttempt(script, sink)
         self.attempts.append(attempt)
+        self.opened.set()
         return attempt
 
     async def probe(self) -> Health:

@@ -108,7 +108,8 @@ async def test_b26_a_whole_answer_has_no_first_token_time() -> None:
 
 @pytest.mark.parametrize("error", [Unreached("no"), Overloaded("full"), Faulted("broke"), Gone("died")])
 async def test_a_failure_before_the_first_token_goes_to_another_endpoint(error: EngineError) -> None:
-    house = House(ScriptedEngine("a", [ROLE, error], WHOLE), ScriptedEngine("b", [ROLE, error], WHOLE))
+    plan = [[ROLE, error], WHOLE]
+    house = House(ScriptedEngine("a", plan=plan), ScriptedEngine("b", plan=plan))
 
     client = await house.call()
 
@@ -121,7 +122,9 @@ async def test_a_failure_before_the_first_token_goes_to_another_endpoint(error: 
     assert house.inflight() == 0
 
 
-@pytest.mark.parametrize("error", [Lost("broke off"), TimedOut("silent"), Malformed("html"), Refused("bad", status=400)])
+@pytest.mark.parametrize(
+    "error", [Lost("broke off"), TimedOut("silent"), Malformed("html"), Refused("bad", status=400)]
+)
 async def test_work_that_may_have_been_done_is_never_run_again(error: EngineError) -> None:
     house = House(ScriptedEngine("a", [error]), ScriptedEngine("b", [error]))
 
@@ -157,7 +160,7 @@ async def test_b12_after_a_token_there_is_no_second_try_but_an_error_event() -> 
 
     assert attempts(house) == 1
     assert client.status == 200
-    first, second, last = client.body.split(b"\n\n")[:3]
+    _role, second, last = client.body.split(b"\n\n")[:3]
     assert b"Hel" in second
     assert json.loads(last.removeprefix(b"data: "))["error"]["message"] == "died"
     assert b"[DONE]" not in client.body and b"finish_reason" not in client.body
@@ -180,8 +183,7 @@ async def test_b09_a_client_that_leaves_before_the_first_token_ends_the_attempt(
     house = House(engine)
     client = RecordingClient()
     task = asyncio.ensure_future(house.call(client, stream=stream))
-    while not engine.attempts:
-        await asyncio.sleep(0)
+    await engine.opened.wait()
 
     client.gone.set()
     await task
@@ -230,8 +232,7 @@ async def test_b10_a_cancelled_handler_still_ends_its_attempt() -> None:
     engine = ScriptedEngine("a", [never])
     house = House(engine)
     task = asyncio.ensure_future(house.call())
-    while not engine.attempts:
-        await asyncio.sleep(0)
+    await engine.opened.wait()
 
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -249,8 +250,7 @@ async def test_b10_a_client_that_stops_reading_holds_the_engine_back_and_can_lea
     client = RecordingClient()
     client.stall = asyncio.Event()
     task = asyncio.ensure_future(house.call(client))
-    while not engine.attempts:
-        await asyncio.sleep(0)
+    await engine.opened.wait()
 
     await engine.attempts[0].blocked.wait()
     client.gone.set()
@@ -268,8 +268,7 @@ async def test_a_client_that_reads_slowly_gets_everything() -> None:
     client = RecordingClient()
     client.stall = asyncio.Event()
     task = asyncio.ensure_future(house.call(client))
-    while not engine.attempts:
-        await asyncio.sleep(0)
+    await engine.opened.wait()
     await engine.attempts[0].blocked.wait()
 
     client.stall.set()
@@ -295,9 +294,8 @@ async def test_a_prefix_without_tokens_is_not_held_for_ever() -> None:
 
 async def test_after_commit_after_the_head_goes_out_with_comments_and_failover_still_works() -> None:
     begin = asyncio.Event()
-    slow = ScriptedEngine("a", [begin.wait, Unreached("no")], [token("Hi"), DONE])
-    other = ScriptedEngine("b", [begin.wait, Unreached("no")], [token("Hi"), DONE])
-    house = House(slow, other, commit_after=0.05, heartbeat=0.05)
+    plan = [[begin.wait, Unreached("no")], [token("Hi"), DONE]]
+    house = House(ScriptedEngine("a", plan=plan), ScriptedEngine("b", plan=plan), commit_after=0.05, heartbeat=0.05)
     client = RecordingClient()
     task = asyncio.ensure_future(house.call(client))
 
@@ -341,8 +339,7 @@ async def test_a_full_pool_makes_calls_wait_their_turn() -> None:
     engine = ScriptedEngine("a", [begin.wait, *WHOLE], WHOLE)
     house = House(engine, limits=Limits(max_concurrency=1))
     first = asyncio.ensure_future(house.call())
-    while not engine.attempts:
-        await asyncio.sleep(0)
+    await engine.opened.wait()
     second = asyncio.ensure_future(house.call())
     await asyncio.sleep(0)
     assert len(engine.calls) == 1
@@ -360,8 +357,7 @@ async def test_b09_a_client_that_leaves_while_it_waits_gives_its_turn_up() -> No
     engine = ScriptedEngine("a", [begin.wait, *WHOLE], WHOLE)
     house = House(engine, limits=Limits(max_concurrency=1))
     first = asyncio.ensure_future(house.call())
-    while not engine.attempts:
-        await asyncio.sleep(0)
+    await engine.opened.wait()
     leaver = RecordingClient()
     second = asyncio.ensure_future(house.call(leaver))
     await asyncio.sleep(0.01)
