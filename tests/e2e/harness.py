@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +91,13 @@ class Gateway:
                 last = f"{status} {body.decode(errors='replace')}"
             time.sleep(0.05)
         raise AssertionError(f"not ready after {seconds} s ({last}):\n{self.log_text()}")
+
+    def wait_until(self, what: str, holds: Callable[[], bool], seconds: float = 30.0) -> None:
+        """Return when `holds()`. Raises AssertionError, with `what` was awaited and the log, after so long."""
+        deadline = time.monotonic() + seconds
+        while not holds():
+            assert time.monotonic() < deadline, f"not within {seconds} s: {what}\n{self.log_text()}"
+            time.sleep(0.05)
 
     def log_text(self) -> str:
         return self.log.read_text(errors="replace")

@@ -14,14 +14,11 @@ import pytest
 from openai import APIError, AsyncOpenAI
 
 from tests.e2e.harness import Gateway
-
-fakes = pytest.importorskip("tests.fakes.vllm", reason="the fakes of the engines are not here")
-
-from tests.fakes.engine import FakeEngine  # noqa: E402  (only with the fakes)
-from tests.fakes.llamacpp import FakeLlamaCpp  # noqa: E402
-from tests.fakes.tensorrt_llm import FakeTensorRtLlm  # noqa: E402
-from tests.fakes.tgi import FakeTgi  # noqa: E402
-from tests.fakes.vllm import FakeVllm  # noqa: E402
+from tests.fakes.engine import FakeEngine
+from tests.fakes.llamacpp import FakeLlamaCpp
+from tests.fakes.tensorrt_llm import FakeTensorRtLlm
+from tests.fakes.tgi import FakeTgi
+from tests.fakes.vllm import FakeVllm
 
 # Each kind of UTF-8 length, a joined emoji, a flag, and what ends lines elsewhere than in SSE.
 TEXT = 'Grüße, 你好世界！안녕 🦀 👩‍👩‍👧 🇩🇪 \u2028 {"data": "[DONE]"}\n\ndata: no event'
@@ -95,11 +92,14 @@ async def test_b29_junk_models_do_not_grow_the_metrics(gateway_with: Callable[..
 async def test_killing_one_of_two_engines_under_load_fails_no_call_that_had_not_begun_to_answer(
     gateway_with: Callable[..., Gateway], tiny_gguf: Path
 ) -> None:
-    endpoints = [
-        {"name": f"cpu-{index}", "engine": "llamacpp", "launch": {"model": str(tiny_gguf), "slots": 4}}
-        for index in range(2)
-    ]
+    launch = {"model": str(tiny_gguf), "slots": 4, "threads": 1}
+    endpoints = [{"name": f"cpu-{index}", "engine": "llamacpp", "launch": launch} for index in range(2)]
     gateway = await asyncio.to_thread(gateway_with, [pool("tiny", *endpoints, policy="round_robin")])
+    await asyncio.to_thread(
+        gateway.wait_until,
+        "both engines are ready",
+        lambda: gateway.metric("enginehouse_endpoint_health", model="tiny", state="ready") == 2,
+    )
     engines = serving(gateway)
     assert len(engines) == 2, engines
     victim = engines[0]
@@ -142,17 +142,21 @@ def serving(gateway: Gateway) -> list[psutil.Process]:
     ]
 
 
-async def test_what_was_decided_can_be_asked_for(gateway_with: Callable[..., Gateway]) -> None:
+async def test_a_call_leaves_one_line_in_the_log_and_none_of_its_prompt(
+    gateway_with: Callable[..., Gateway],
+) -> None:
     async with FakeVllm() as fake:
         endpoint = {"name": "vllm-0", "engine": "vllm", "url": fake.url, "model": fake.model}
         gateway = await asyncio.to_thread(gateway_with, [pool("m", endpoint)])
         async with sdk(gateway) as client:
             headers = {"x-request-id": "why-there"}
             await client.chat.completions.create(**ask("m"), extra_headers=headers)
-        line = next(
-            said
-            for said in map(json.loads, gateway.log_text().splitlines())
-            if said["event"] == "call" and said["request_id"] == "why-there"
-        )
-        assert (line["endpoint"], line["status"], line["outcome"]) == ("vllm-0", 200, "ok")
-        assert "Hello there" not in gateway.log_text()
+
+    def lines() -> list[dict[str, Any]]:
+        said = [json.loads(line) for line in gateway.log_text().splitlines() if line.startswith("{")]
+        return [line for line in said if line["event"] == "call"]
+
+    await asyncio.to_thread(gateway.wait_until, "a line of the call", lambda: bool(lines()))
+    (line,) = lines()
+    assert (line["request_id"], line["endpoint"], line["status"]) == ("why-there", "vllm-0", 200)
+    assert "Hello there" not in gateway.log_text()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from engines import Attempt, Call, Engine, Health, Load, Sink
 from gateway.contract import Observation, Pool, Served
+from gateway.waiting import Waiting
 from router import Candidate, Decision, EndpointState, Router
 
 __all__ = ["NamedEngine", "StandingRouter", "decision", "observation", "pool", "served"]
@@ -54,9 +56,11 @@ def pool(model: str = "m", **endpoints: str) -> Pool:
         queued_tokens=70,
         load=Load(running=5, kv_used=0.5),
     )
+    router = StandingRouter(dict.fromkeys(kinds, state))
     return Pool(
         model=model,
-        router=StandingRouter(dict.fromkeys(kinds, state)),
+        router=router,
+        waiting=Waiting(router, time.monotonic),
         engines=engines,
         allowed_policies=frozenset({"latency"}),
     )

@@ -1,0 +1,283 @@
+"""Starts an engine as a child process, watches it, starts it again, and ends it with everything that it started.
+
+What to start is an engine's own affair: `engines/<kind>_launch.py` holds its `Launch` struct and `command`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import importlib
+import importlib.util
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from engines.contract import Health
+
+__all__ = ["Command", "LaunchError", "Supervisor", "command", "free_port", "launch_type"]
+
+_SHIM = Path(__file__).with_name("child.py")
+_LINE = 4096  # characters of a log line that are kept
+
+
+class LaunchError(Exception):
+    """An engine cannot be started. The message says why and what would help, and may be shown to the operator."""
+
+
+class Command(msgspec.Struct, frozen=True):
+    """What to run. `env` is added to the environment; secrets belong there, where `ps` does not show them."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = {}
+
+
+def launch_type(kind: str) -> type[msgspec.Struct] | None:
+    """The struct that says how to start an engine of this kind; None where it cannot be started."""
+    module = _module(kind)
+    found: type[msgspec.Struct] | None = None if module is None else module.Launch
+    return found
+
+
+def command(kind: str, launch: msgspec.Struct, port: int, api_key: str) -> Command:
+    """The command for one engine on 127.0.0.1:`port`.
+
+    Raises:
+        LaunchError: it cannot be started; checks run here, before anything is.
+    """
+    module = _module(kind)
+    if module is None:
+        raise LaunchError(f"{kind} cannot be started by this version; start it yourself and give its `url`")
+    made: Command = module.command(launch, port, api_key)
+    return made
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _module(kind: str) -> Any:
+    name = f"engines.{kind}_launch"
+    if not kind.isidentifier() or importlib.util.find_spec(name) is None:
+        return None
+    return importlib.import_module(name)
+
+
+class Supervisor:
+    """Keeps one engine running until it is stopped.
+
+    The engine runs in a session of its own, and is killed by the kernel should this process die without a word. A
+    process that ends is started again after a pause that doubles from `backoff[0]` to `backoff[1]` seconds, and begins
+    anew once a process has been ready for `backoff[1]` seconds. A long load is not a failure: there is no time limit
+    while the process lives.
+
+    Args:
+        name: the endpoint's name.
+        command_for: gives the command for a port; may raise LaunchError, which counts as a failed start.
+        health: asks the engine's own health route.
+        port: the engine's port, the same for every restart.
+        on_state: told every change: loading, ready, down.
+        on_progress: told about once a second while loading: seconds so far, the last log line.
+        poll: seconds between questions while loading. grace: seconds from SIGTERM to SIGKILL.
+
+    Attributes:
+        state: the last word on the process. restarts: starts after the first.
+        deployment_time: seconds from the last start to its readiness; None until then.
+        pid: of the running process.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command_for: Callable[[int], Command],
+        health: Callable[[], Awaitable[Health]],
+        *,
+        port: int,
+        on_state: Callable[[Health], None] = lambda health: None,
+        on_progress: Callable[[float, str], None] = lambda seconds, line: None,
+        poll: float = 0.1,
+        grace: float = 10.0,
+        backoff: tuple[float, float] = (0.5, 30.0),
+        log_lines: int = 200,
+    ) -> None:
+        self.name = name
+        self.port = port
+        self.state = Health("unknown")
+        self.restarts = 0
+        self.deployment_time: float | None = None
+        self.pid: int | None = None
+        self._command_for = command_for
+        self._health = health
+        self._on_state = on_state
+        self._on_progress = on_progress
+        self._poll = poll
+        self._grace = grace
+        self._backoff = backoff
+        self._log: collections.deque[str] = collections.deque(maxlen=log_lines)
+        self._task: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def log(self) -> tuple[str, ...]:
+        """The last lines that the engine wrote, oldest first, over its restarts."""
+        return tuple(self._log)
+
+    def start(self) -> None:
+        """Begin. Returns at once."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name=f"supervise {self.name}")
+
+    async def ready(self) -> None:
+        """Wait until the engine is ready.
+
+        Raises:
+            LaunchError: the process ended, or did not start. It is being tried again: call again to go on waiting.
+        """
+        while self.state.state != "ready":
+            if self.state.state == "down":
+                raise LaunchError(f"{self.name}: {self.state.why}")
+            await self._changed.wait()
+
+    async def changed(self) -> None:
+        """Wait for the next change of `state`."""
+        await self._changed.wait()
+
+    def is_gone(self) -> bool:
+        """Whether no process runs now. Exact: asks the kernel rather than what was last heard."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            return True
+        try:
+            ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return True
+        return ended is not None
+
+    async def stop(self) -> None:
+        """End the engine and everything in its session: SIGTERM, and SIGKILL after the grace. May be called twice."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        task.cancel()
+        await asyncio.wait({task})
+        if not task.cancelled() and (error := task.exception()):
+            raise error
+        self._say(Health("down", "stopped"))
+
+    async def _run(self) -> None:
+        pause = self._backoff[0]
+        while True:
+            self._say(Health("loading", "starting"))
+            began = time.monotonic()
+            try:
+                why = await self._one()
+            except (OSError, LaunchError) as error:
+                why = f"cannot be started: {error}"
+            if self.deployment_time and time.monotonic() - began - self.deployment_time > self._backoff[1]:
+                pause = self._backoff[0]
+            self._say(Health("down", why))
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, self._backoff[1])
+            self.restarts += 1
+
+    async def _one(self) -> str:
+        """Run one process from start to end; returns how it ended."""
+        self.deployment_time = None
+        made = self._command_for(self.port)
+        began = time.monotonic()
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", str(_SHIM), str(os.getpid())),
+            *made.argv,
+            stdin=asyncio.subprocess.PIPE,  # never written: its end tells the child that we are gone, on any system
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env={**os.environ, **made.env},
+            start_new_session=True,
+        )
+        self._process, self.pid = process, process.pid
+        loop = asyncio.get_running_loop()
+        ended = loop.create_task(process.wait())
+        reader = loop.create_task(self._read(process))
+        try:
+            if await self._until_ready(ended, began):
+                self.deployment_time = time.monotonic() - began
+                self._say(Health("ready"))
+            code = await asyncio.shield(ended)
+        except asyncio.CancelledError:
+            await self._terminate(process, ended)
+            raise
+        finally:
+            # What the engine started ends with it; then nobody holds its output open and the reader comes to its end.
+            _signal_group(process.pid, signal.SIGKILL)
+            await asyncio.wait({ended})
+            await asyncio.wait({reader}, timeout=1)
+            reader.cancel()
+            self.pid = None
+        return self._how(code)
+
+    async def _until_ready(self, ended: asyncio.Task[int], began: float) -> bool:
+        """Ask for health until it is ready; False when the process ended before."""
+        told = 0.0
+        while not ended.done():
+            asking = asyncio.ensure_future(self._health())
+            try:
+                await asyncio.wait({ended, asking}, return_when=asyncio.FIRST_COMPLETED)
+                if not ended.done() and asking.result().state == "ready":
+                    return True
+            finally:
+                asking.cancel()
+                await asyncio.wait({asking})
+            so_far = time.monotonic() - began
+            if so_far - told >= 1:
+                told = so_far
+                self._on_progress(so_far, self._log[-1] if self._log else "")
+            await asyncio.wait({ended}, timeout=self._poll)
+        return False
+
+    async def _terminate(self, process: asyncio.subprocess.Process, ended: asyncio.Task[int]) -> None:
+        """Ask the whole group to end, and wait for its first process for the grace."""
+        _signal_group(process.pid, signal.SIGTERM)
+        await asyncio.wait({ended}, timeout=self._grace)
+
+    async def _read(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        rest = b""
+        while chunk := await process.stdout.read(65536):
+            *lines, rest = (rest + chunk).split(b"\n")
+            rest = rest[-_LINE:]
+            self._log.extend(line[:_LINE].decode("utf-8", "replace").rstrip() for line in lines if line.strip())
+        if rest.strip():
+            self._log.append(rest.decode("utf-8", "replace").rstrip())
+
+    def _how(self, code: int) -> str:
+        """How the process ended, with its last words."""
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        last = " | ".join(list(self._log)[-3:])
+        return f"{how}; its last words: {last}" if last else how
+
+    def _say(self, health: Health) -> None:
+        if health == self.state:
+            return
+        self.state = health
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+        self._on_state(health)
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
+    """Signal every process of a session's first group; it may be gone already."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)

@@ -1,0 +1,15 @@
+"""`POST /v1/completions`."""
+
+from __future__ import annotations
+
+from litestar.handlers import ASGIRouteHandler
+
+from gateway.api.generate import route_for
+from gateway.contract import House
+
+__all__ = ["routes"]
+
+
+def routes(house: House) -> list[ASGIRouteHandler]:
+    """The handlers of this file."""
+    return [route_for(house, "completions", "/v1/completions")]

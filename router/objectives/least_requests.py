@@ -1,0 +1,20 @@
+"""Fewest calls in flight, own and foreign. A baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from router.contract import Ask, Objective, Scored, View
+from router.ranks import burden
+
+__all__ = ["build"]
+
+
+def build() -> Objective:
+    """Score by calls in flight."""
+
+    def score(ask: Ask, views: Sequence[View], now: float) -> Mapping[str, Scored]:
+        counts = {view.endpoint.name: float(burden(view, now)) for view in views}
+        return {name: Scored(calls, {"calls": calls}) for name, calls in counts.items()}
+
+    return score

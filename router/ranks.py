@@ -1,0 +1,91 @@
+"""What the rank policies share: an order of engines, and within one rank the least burdened endpoint.
+
+A rank is a prior: an order that the field agrees on, used until there is data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from router.contract import Ask, Endpoint, Objective, Scored, View
+
+__all__ = ["ALIKE", "RANK_WEIGHT", "burden", "by_rank", "completion", "in_order", "on_cpu", "slowdowns"]
+
+RANK_WEIGHT = 1e6
+"""Weight of one rank in a score: more than any number of calls in flight."""
+
+ALIKE = 1.25
+"""Endpoints whose times are within this ratio of the best count as equally fast, so that noise pins no traffic."""
+
+TYPICAL_OUTPUT = 128
+LONGEST_OUTPUT = 256
+
+_CPU_ENGINES = frozenset({"llamacpp", "embedded"})
+
+
+def on_cpu(endpoint: Endpoint) -> bool:
+    """llama.cpp runs on the CPU unless tagged "gpu"; everything else does not unless tagged "cpu"."""
+    if "gpu" in endpoint.tags:
+        return False
+    return "cpu" in endpoint.tags or endpoint.engine in _CPU_ENGINES
+
+
+def in_order(order: Sequence[str]) -> Callable[[View], int]:
+    """The place of an endpoint's engine in `order`; engines that it does not name come after all that it does."""
+    places = {engine: place for place, engine in enumerate(order)}
+    last = len(order)
+    return lambda view: places.get(view.endpoint.engine, last)
+
+
+def completion(ask: Ask, view: View) -> float | None:
+    """Seconds that such a call has been taking there, None where not measured.
+
+    Output is guessed from the cap, since this serves to compare endpoints and not to promise anything.
+    """
+    if ask.kind != "generate":
+        return view.total
+    ttft, tpot = view.ttft, view.tpot
+    tokens = min(ask.max_tokens or TYPICAL_OUTPUT, LONGEST_OUTPUT)
+    if ttft is None or (tpot is None and tokens > 1):
+        return None
+    return ttft + (tpot or 0.0) * (tokens - 1)
+
+
+def slowdowns(ask: Ask, views: Sequence[View]) -> list[float]:
+    """How many times slower than the fastest each is: 1 for those about as fast.
+
+    One that was never measured is taken to be as slow as the slowest that was: unknown is never best.
+    """
+    times = [completion(ask, view) for view in views]
+    known = [seconds for seconds in times if seconds is not None]
+    if not known or min(known) <= 0.0:
+        return [1.0] * len(views)
+    best, worst = min(known), max(known)
+    ratios = [(worst if seconds is None else seconds) / best for seconds in times]
+    return [ratio if ratio > ALIKE else 1.0 for ratio in ratios]
+
+
+def burden(view: View, now: float) -> int:
+    """Calls in flight there, own and foreign."""
+    return view.inflight + view.foreign(now)
+
+
+def by_rank(rank: Callable[[View], int], learnt: bool = True) -> Objective:
+    """Score by rank; within a rank by calls in flight, this one included, times measured slowness if `learnt`."""
+
+    def score(ask: Ask, views: Sequence[View], now: float) -> Mapping[str, Scored]:
+        ranked: dict[int, list[View]] = {}
+        for view in views:
+            ranked.setdefault(rank(view), []).append(view)
+        scored: dict[str, Scored] = {}
+        for place, equals in ranked.items():
+            slower = slowdowns(ask, equals) if learnt and len(equals) > 1 else [1.0] * len(equals)
+            for view, ratio in zip(equals, slower, strict=True):
+                calls = burden(view, now)
+                scored[view.endpoint.name] = Scored(
+                    place * RANK_WEIGHT + (calls + 1) * ratio,
+                    {"rank": float(place), "calls": float(calls), "slowdown": ratio},
+                )
+        return scored
+
+    return score

@@ -1,0 +1,319 @@
+"""This is a fake: a small HTTP/1.1 server on a real loopback socket that does, byte for byte, what a script says.
+
+It knows no engine. A script is a coroutine over a `Peer`; while it runs, the server watches whether the client
+leaves, records it, and ends the script. What tests wait for are events, so that no test needs to sleep.
+
+    async with FakeServer() as fake:
+        fake.route("POST", "/v1/chat/completions", script)
+        ... fake.url, fake.requests[-1].headers, await fake.requests[-1].gone.wait()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, Self
+
+__all__ = ["FakeServer", "Peer", "Received", "Script", "chunked", "response"]
+
+Script = Callable[["Peer"], Awaitable[None]]
+
+
+class Received:
+    """One request as it came, and what became of its client.
+
+    Attributes:
+        method, path: of the request line; the path with its query.
+        headers: (name in lower case, value), in order. body: without transfer coding.
+        gone: set when the client closed the connection before the script had ended.
+        done: set when the script has ended, for whatever reason.
+        blocked: set when the client stopped reading and the socket took no more.
+        sent: bytes handed to the socket so far.
+    """
+
+    def __init__(self, method: str, path: str, headers: list[tuple[str, str]], body: bytes) -> None:
+        self.method = method
+        self.path = path
+        self.headers = headers
+        self.body = body
+        self.gone = asyncio.Event()
+        self.done = asyncio.Event()
+        self.blocked = asyncio.Event()
+        self.sent = 0
+
+    def header(self, name: str) -> str | None:
+        return next((value for key, value in self.headers if key == name), None)
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Peer:
+    """What a script can do to its client. `request` is what the client sent."""
+
+    def __init__(self, connection: _Connection, request: Received) -> None:
+        self._connection = connection
+        self.request = request
+
+    async def send(self, data: bytes, cut: int = 0) -> None:
+        """Write `data`, in pieces of `cut` bytes when cut > 0, each a write of its own; waits for the socket."""
+        for start in range(0, len(data), cut or len(data) or 1):
+            await self._connection.write(data[start : start + cut] if cut else data, self.request)
+
+    def close(self) -> None:
+        """Close in order (FIN)."""
+        self._connection.close()
+
+    def reset(self) -> None:
+        """Break off (RST), as a killed process's peer sees it."""
+        self._connection.reset()
+
+    async def hang(self) -> None:
+        """Say nothing more; ends when the client leaves."""
+        await self.request.gone.wait()
+
+
+def response(
+    status: int,
+    body: bytes | Any = b"",
+    content_type: str = "application/json",
+    *,
+    headers: str = "",
+    reason: str = "X",
+) -> bytes:
+    """A whole HTTP response with its length; a body that is no bytes is sent as JSON. `headers`: "a: b\\r\\n..."."""
+    data = body if isinstance(body, bytes) else json.dumps(body, ensure_ascii=False).encode()
+    head = f"HTTP/1.1 {status} {reason}\r\ncontent-type: {content_type}\r\ncontent-length: {len(data)}\r\n{headers}\r\n"
+    return head.encode() + data
+
+
+def chunked(data: bytes) -> bytes:
+    """`data` as one chunk of the chunked coding; b"" gives the last one."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+class FakeServer:
+    """The server. Enter it to listen on a free loopback port.
+
+    Attributes:
+        requests: every request, in order. connections: connections open now. accepted: connections ever.
+    """
+
+    def __init__(self) -> None:
+        self.requests: list[Received] = []
+        self.accepted = 0
+        self.connections: set[_Connection] = set()
+        self._routes: dict[tuple[str, str], Script] = {}
+        self._server: asyncio.Server | None = None
+        self._arrival = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._faults: list[Exception] = []
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def peer_gone(self) -> asyncio.Event:
+        """`gone` of the last request."""
+        return self.requests[-1].gone
+
+    def route(self, method: str, path: str, script: Script) -> None:
+        """Run `script` for every request of this method and path (without query)."""
+        self._routes[method, path] = script
+
+    async def arrived(self, count: int = 1) -> Received:
+        """Wait until `count` requests have been read whole; the last of them."""
+        while len(self.requests) < count:
+            self._arrival.clear()
+            await self._arrival.wait()
+        return self.requests[count - 1]
+
+    async def empty(self) -> None:
+        """Wait until no connection is open."""
+        await self._idle.wait()
+
+    async def refuse(self) -> None:
+        """Stop listening: from now on the port refuses. Open connections stay."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def die(self) -> None:
+        """What killing the process does: the port refuses and every connection is reset."""
+        await self.refuse()
+        self.drop()
+
+    def drop(self) -> None:
+        """Reset every connection and go on listening."""
+        for connection in list(self.connections):
+            connection.reset()
+
+    async def listen(self) -> None:
+        """Listen; again on the same port after `die`."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: _Connection(self), "127.0.0.1", self.port, reuse_address=True, backlog=512
+        )
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def __aenter__(self) -> Self:
+        await self.listen()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.die()
+        await self.empty()
+        if self._faults and exc is None:
+            raise self._faults[0]
+
+    async def answer(self, peer: Peer) -> None:
+        """Runs the script for a request. Engines' fakes extend it."""
+        path = peer.request.path.partition("?")[0]
+        script = self._routes.get((peer.request.method, path))
+        if script is None:
+            await peer.send(response(404, {"detail": "Not Found"}))
+        else:
+            await script(peer)
+
+    def faults(self, exc: Exception) -> None:
+        """A script failed: leaving the server raises it."""
+        self._faults.append(exc)
+
+    def _opened(self, connection: _Connection) -> None:
+        self.accepted += 1
+        self.connections.add(connection)
+        self._idle.clear()
+
+    def _closed(self, connection: _Connection) -> None:
+        self.connections.discard(connection)
+        if not self.connections:
+            self._idle.set()
+
+    def _received(self, request: Received) -> None:
+        self.requests.append(request)
+        self._arrival.set()
+
+
+class _Connection(asyncio.Protocol):
+    """One client's connection: requests one after another, a script for each."""
+
+    def __init__(self, server: FakeServer) -> None:
+        self._server = server
+        self._buffer = bytearray()
+        self._request: Received | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._transport: asyncio.Transport | None = None
+        self._ours = False  # it was the script that broke off
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        sock = transport.get_extra_info("socket")
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Small buffers, so that a client that does not read is soon noticed.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 15)
+        transport.set_write_buffer_limits(high=0)
+        self._server._opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        self._next()
+
+    def eof_received(self) -> bool:
+        self._left()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._left()
+        self._transport = None
+        self._server._closed(self)
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+        if self._request is not None:
+            self._request.blocked.set()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    async def write(self, data: bytes, request: Received) -> None:
+        if self._transport is None or self._transport.is_closing():
+            raise ConnectionResetError
+        self._transport.write(data)
+        request.sent += len(data)
+        await asyncio.sleep(0)  # lets the client read what was written before the next piece
+        await self._writable.wait()
+
+    def close(self) -> None:
+        self._ours = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def reset(self) -> None:
+        self._ours = True
+        if self._transport is not None:
+            sock = self._transport.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self._transport.abort()
+
+    def _left(self) -> None:
+        request, self._request = self._request, None
+        if request is not None and not self._ours:
+            request.gone.set()
+        self._writable.set()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _next(self) -> None:
+        if self._request is not None:
+            return
+        request = _parsed(self._buffer)
+        if request is None:
+            return
+        self._request = request
+        self._server._received(request)
+        self._task = asyncio.get_running_loop().create_task(self._run(request))
+
+    async def _run(self, request: Received) -> None:
+        try:
+            await self._server.answer(Peer(self, request))
+        except ConnectionResetError:
+            return  # the client left, or the script broke the connection off
+        except Exception as exc:
+            self._server.faults(exc)
+            self.reset()
+            return
+        finally:
+            request.done.set()
+        self._request = None
+        self._next()
+
+
+def _parsed(buffer: bytearray) -> Received | None:
+    """The first whole request in `buffer`, taken out of it; None where there is none yet."""
+    end = buffer.find(b"\r\n\r\n")
+    if end < 0:
+        return None
+    lines = buffer[:end].decode("latin-1").split("\r\n")
+    method, path, _ = lines[0].split(" ")
+    pairs = [line.partition(":") for line in lines[1:]]
+    headers = [(name.lower(), value.strip()) for name, _, value in pairs]
+    length = int(dict(headers).get("content-length", "0"))
+    start = end + 4
+    if len(buffer) < start + length:
+        return None
+    body = bytes(buffer[start : start + length])
+    del buffer[: start + length]
+    return Received(method, path, headers, body)
