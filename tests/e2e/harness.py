@@ -140,7 +140,7 @@ def running(
         AssertionError: it did not become ready, or left a process behind.
     """
     port = free_port()
-    command = [sys.executable, "-m", "gateway.cli", "serve"]
+    command = [sys.executable, "-c", "from gateway.cli import main; main()", "serve"]
     if config is not None:
         path = folder / "enginehouse.yaml"
         path.write_text(json.dumps({"listen": {"host": "127.0.0.1", "port": port}, **config}, indent=2))
