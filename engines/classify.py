@@ -57,7 +57,7 @@ _CONTEXT = _words(
     r"exceeds the available context size",
     r"exceeds? (?:the )?(?:model's )?maximum input length",
     r"is too large to process",
-    r"tokens` \+ `max_new_tokens` must be <=",
+    r"tokens \+ `max_new_tokens` must be <=",
     r"`inputs` must have less than",
     r"should not exceed max_(?:num_tokens|seq_len)",
     r"default_max_tokens.*must be greater than 0",

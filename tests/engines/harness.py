@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from tests.fakes.tensorrt_llm import FakeTensorRtLlm
 from tests.fakes.tgi import FakeTgi
 from tests.fakes.vllm import FakeVllm
 
-__all__ = ["FAKES", "PUBLIC", "RecordingSink", "make_call", "make_engine"]
+__all__ = ["FAKES", "PUBLIC", "RecordingSink", "Serving", "make_call", "make_engine", "run", "serve"]
 
 FAKES: dict[str, type[FakeEngine]] = {fake.kind: fake for fake in (FakeVllm, FakeTgi, FakeLlamaCpp, FakeTensorRtLlm)}
 
@@ -28,12 +29,12 @@ def make_call(
     kind: str = "chat", *, stream: bool = True, include_usage: bool = False, headers: Headers = (), **fields: object
 ) -> Call:
     """A call as the gateway would make it from a body with these fields."""
-    prompt = {
+    prompts: dict[str, dict[str, object]] = {
         "chat": {"messages": [{"role": "user", "content": "Hi"}]},
         "completions": {"prompt": "Hi"},
         "embeddings": {"input": "Hi"},
-    }[kind]
-    body: dict[str, object] = {"model": PUBLIC, **prompt, **fields}
+    }
+    body: dict[str, object] = {"model": PUBLIC, **prompts[kind], **fields}
     if stream:
         body["stream"] = True
     if include_usage:
@@ -53,6 +54,35 @@ def make_call(
 def make_engine(fake: FakeEngine, **options: object) -> Engine:
     """The real adapter, told of the fake's address and model."""
     return build(fake.kind, "endpoint-0", {"url": fake.url, "model": fake.model, **options})
+
+
+Serving = Callable[..., AbstractAsyncContextManager[tuple[FakeEngine, Engine]]]
+"""Starts the fake of one kind, with these knobs, and its adapter: `serving(options={...}, text=...)`."""
+
+
+@asynccontextmanager
+async def serve(
+    kind: str, options: dict[str, Any] | None = None, **knobs: Any
+) -> AsyncIterator[tuple[FakeEngine, Engine]]:
+    """The fake and its adapter; in the end nothing may be left open: no connection, no task."""
+    async with FAKES[kind](**knobs) as fake:
+        engine = make_engine(fake, **(options or {}))
+        try:
+            yield fake, engine
+        finally:
+            await engine.aclose()
+        await fake.empty()
+        for request in fake.requests:
+            await request.done.wait()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def run(engine: Engine, sink: RecordingSink, **call: Any) -> RecordingSink:
+    """One call to its end."""
+    attempt = engine.open(make_call(**call), sink)
+    await sink.over.wait()
+    await attempt.closed()
+    return sink
 
 
 class RecordingSink:

@@ -212,8 +212,7 @@ async def test_lost_is_gone_when_the_port_refuses_and_lost_when_it_does_not(
 
 async def test_lost_is_gone_when_the_port_refuses_only_at_a_later_knock(fake: FakeServer, upstream: Upstream) -> None:
     settled = asyncio.get_running_loop().create_task(upstream.settle(Lost("broke")))
-    while fake.accepted == 0:  # the first knock was answered: the process is still dying
-        await asyncio.sleep(0)
+    await fake.connected()  # the first knock was answered: the process is still dying
     await fake.refuse()
     assert isinstance(await settled, Gone)
 
@@ -249,9 +248,12 @@ async def test_abort_closes_even_while_the_engine_takes_none_of_the_request(upst
     class Deaf(asyncio.Protocol):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             assert isinstance(transport, asyncio.Transport)
-            transport.pause_reading()
             self.transport = transport
-            taken.set()
+
+        def data_received(self, data: bytes) -> None:
+            if not taken.is_set():
+                self.transport.pause_reading()
+                taken.set()
 
         def connection_lost(self, exc: Exception | None) -> None:
             closed.set()
@@ -272,8 +274,6 @@ async def test_abort_closes_even_while_the_engine_takes_none_of_the_request(upst
 
     task = asyncio.get_running_loop().create_task(send())
     await taken.wait()
-    while not exchange.sent:
-        await asyncio.sleep(0)
     exchange.abort()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -146,11 +146,13 @@ class FakeEngine(FakeServer):
     def usage(self, template: Json) -> Json:
         """`template` with this answer's counts."""
         tokens = len(self.pieces)
-        counts = {
+        counts: Json = {
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": tokens,
             "total_tokens": self.prompt_tokens + tokens,
         }
+        if template.get("prompt_tokens_details"):
+            counts["prompt_tokens_details"] = {"cached_tokens": 0}
         return {**template, **counts}
 
     async def _health(self, peer: Peer) -> None:

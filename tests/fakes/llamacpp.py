@@ -24,7 +24,7 @@ class FakeLlamaCpp(FakeEngine):
 
     def chat_events(self, body: Json) -> list[bytes]:
         asked = self.asks_usage(body)
-        role, content, *rest = captured_events("llamacpp_chat_stream_usage" if asked else "llamacpp_chat_stream")
+        role, content, *rest = captured_events("llamacpp/chat_stream_usage" if asked else "llamacpp/chat_stream")
         events = [role]
         for piece in self.pieces:
             events.append(copy.deepcopy(content))
@@ -32,7 +32,7 @@ class FakeLlamaCpp(FakeEngine):
         return self._framed([*events, *(rest[-2:] if asked else rest[-1:])])
 
     def completion_events(self, body: Json) -> list[bytes]:
-        content, *_, last = captured_events("llamacpp_completions_stream")
+        content, *_, last = captured_events("llamacpp/completions_stream")
         events = []
         for piece in self.pieces:
             events.append(copy.deepcopy(content))
@@ -40,20 +40,20 @@ class FakeLlamaCpp(FakeEngine):
         return self._framed([*events, last])
 
     def chat_answer(self, body: Json) -> Json:
-        answer = self._whole("llamacpp_chat_nonstream")
+        answer = self._whole("llamacpp/chat_nonstream")
         answer["choices"][0]["message"]["content"] = self.text
         return answer
 
     def completion_answer(self, body: Json) -> Json:
-        answer = self._whole("llamacpp_completions_nonstream")
+        answer = self._whole("llamacpp/completions_nonstream")
         answer["choices"][0].update(text=self.text, logprobs=None)
         return answer
 
     def embedding_answer(self, body: Json) -> bytes:
-        return response(200, captured("llamacpp_xl_embeddings_ok")[2], _JSON)
+        return response(200, captured("llamacpp/embeddings")[2], _JSON)
 
     def models(self) -> Json:
-        card: Json = json.loads(captured("llamacpp_v1_models")[2])
+        card: Json = json.loads(captured("llamacpp/v1_models")[2])
         card["data"][0]["id"] = self.model
         return card
 
@@ -62,14 +62,14 @@ class FakeLlamaCpp(FakeEngine):
 
     def loading(self) -> bytes:
         """A whole response of any route while the model is loading."""
-        status, media, raw = captured("llamacpp_health_loading")
+        status, media, raw = captured("llamacpp/health_loading")
         return response(status, raw, media, headers="Connection: close\r\n")
 
     def broken(self) -> list[bytes] | None:
         return [self.frame(b'{"error":{"code":500,"message":"Context size has been exceeded.","type":"server_error"}}')]
 
     def too_long(self) -> bytes:
-        status, media, raw = captured("llamacpp_err_too_long_stream")
+        status, media, raw = captured("llamacpp/err_too_long_stream")
         return response(status, raw, media, headers="Connection: close\r\n")
 
     def _whole(self, name: str) -> Json:

@@ -111,6 +111,7 @@ class FakeServer:
         self._routes: dict[tuple[str, str], Script] = {}
         self._server: asyncio.Server | None = None
         self._arrival = asyncio.Event()
+        self._knock = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self._faults: list[Exception] = []
@@ -135,6 +136,12 @@ class FakeServer:
             self._arrival.clear()
             await self._arrival.wait()
         return self.requests[count - 1]
+
+    async def connected(self, count: int = 1) -> None:
+        """Wait until `count` connections have ever been accepted."""
+        while self.accepted < count:
+            self._knock.clear()
+            await self._knock.wait()
 
     async def empty(self) -> None:
         """Wait until no connection is open."""
@@ -191,6 +198,7 @@ class FakeServer:
 
     def _opened(self, connection: _Connection) -> None:
         self.accepted += 1
+        self._knock.set()
         self.connections.add(connection)
         self._idle.clear()
 
@@ -285,6 +293,7 @@ class _Connection(asyncio.Protocol):
         self._request = request
         self._server._received(request)
         self._task = asyncio.get_running_loop().create_task(self._run(request))
+        self._task.add_done_callback(lambda _: request.done.set())
 
     async def _run(self, request: Received) -> None:
         try:
@@ -295,8 +304,6 @@ class _Connection(asyncio.Protocol):
             self._server.faults(exc)
             self.reset()
             return
-        finally:
-            request.done.set()
         self._request = None
         self._next()
 

@@ -79,7 +79,7 @@ class FakeTensorRtLlm(FakeEngine):
         return [*framed, *self._tail(f"cmpl-{next(ids)}", "text_completion", body)]
 
     def chat_answer(self, body: Json) -> Json:
-        message = {"role": "assistant", "content": self.text, "reasoning_content": None, "tool_calls": []}
+        message: Json = {"role": "assistant", "content": self.text, "reasoning_content": None, "tool_calls": []}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self.finish, "stop_reason": None}
         answer = self._chunk("chatcmpl-7", "chat.completion", body)
         return {**answer, "choices": [choice], "usage": self._usage(), "prompt_token_ids": None}

@@ -23,7 +23,7 @@ class FakeVllm(FakeEngine):
     )
 
     def chat_events(self, body: Json) -> list[bytes]:
-        role, content, *_, finish, usage = captured_events("vllm_chat_stream_usage")
+        role, content, *_, finish, usage = captured_events("vllm/chat_stream_usage")
         events = [role]
         for piece in self.pieces:
             events.append(copy.deepcopy(content))
@@ -32,7 +32,7 @@ class FakeVllm(FakeEngine):
         return self._framed([*events, finish], usage, body)
 
     def completion_events(self, body: Json) -> list[bytes]:
-        content, *_, finish, usage = captured_events("vllm_completions_stream")
+        content, *_, finish, usage = captured_events("vllm/completions_stream")
         events = []
         for piece in self.pieces:
             events.append(copy.deepcopy(content))
@@ -41,36 +41,36 @@ class FakeVllm(FakeEngine):
         return self._framed([*events, finish], usage, body)
 
     def chat_answer(self, body: Json) -> Json:
-        answer = self._whole("vllm_chat")
+        answer = self._whole("vllm/chat")
         answer["choices"][0]["message"]["content"] = self.text
         return answer
 
     def completion_answer(self, body: Json) -> Json:
-        answer = self._whole("vllm_completions")
+        answer = self._whole("vllm/completions")
         answer["choices"][0]["text"] = self.text
         return answer
 
     def embedding_answer(self, body: Json) -> bytes:
-        status, media, raw = captured("vllm_embeddings_err")
+        status, media, raw = captured("vllm/embeddings_err")
         return response(status, raw, media)
 
     def models(self) -> Json:
-        card: Json = json.loads(captured("vllm_models")[2])
+        card: Json = json.loads(captured("vllm/models")[2])
         card["data"][0]["id"] = self.model
         return card
 
     def refusal(self, body: Json) -> bytes | None:
         if body.get("model", self.model) == self.model:
             return None
-        status, media, raw = captured("vllm_err_unknown_model")
+        status, media, raw = captured("vllm/err_unknown_model")
         return response(status, raw.replace(b"nope", str(body["model"]).encode()), media)
 
     def broken(self) -> list[bytes] | None:
-        error = captured_events("vllm_engine_killed_midstream")[-1]
+        error = captured_events("vllm/engine_killed_midstream")[-1]
         return [b"data: " + json.dumps(error).encode() + b"\n\n", self.done]
 
     def too_long(self) -> bytes:
-        status, media, raw = captured("vllm_err_too_long_stream")
+        status, media, raw = captured("vllm/err_too_long_stream")
         return response(status, raw, media)
 
     def _whole(self, name: str) -> Json:
