@@ -151,6 +151,10 @@ class Supervisor:
                 raise LaunchError(f"{self.name}: {self.state.why}")
             await self._changed.wait()
 
+    async def changed(self) -> None:
+        """Wait for the next change of `state`."""
+        await self._changed.wait()
+
     def is_gone(self) -> bool:
         """Whether no process runs now. Exact: asks the kernel rather than what was last heard."""
         process, pid = self._process, self.pid

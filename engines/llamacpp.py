@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engines.contract import Call, Headers
 from engines.dialects import LLAMACPP
 from engines.openai_http import OpenAIEngine, Options
 
@@ -13,6 +14,12 @@ class LlamaCpp(OpenAIEngine):
 
     kind = "llamacpp"
     dialect = LLAMACPP
+
+    def _headers(self, call: Call) -> Headers:
+        # The server closes the connection at once after a streamed answer, while its headers promise to keep it. A
+        # connection given back would be taken for the next call before its end is heard, and the call lost with it.
+        headers = super()._headers(call)
+        return [*headers, ("connection", "close")] if call.stream else headers
 
 
 def build(name: str, options: Options) -> LlamaCpp:

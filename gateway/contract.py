@@ -9,6 +9,7 @@ from typing import Protocol
 import msgspec
 
 from engines.contract import Call, Engine, Headers
+from gateway.waiting import Waiting
 from router import Ask, Decision, Router, Slo
 
 __all__ = [
@@ -72,17 +73,18 @@ class Pool(msgspec.Struct, kw_only=True):
     """What clients call a model: the endpoints that serve it and the router that knows them.
 
     Attributes:
+        waiting: the calls that the router told to wait.
         commit_after: seconds after which a stream's 200 goes out with comment heartbeats; None: never.
         heartbeat: seconds between those comments.
         max_attempts: tries of one call, the first included.
         rerun: when a call that an engine had taken may be run again: "gone" (only where its work is surely void:
             the engine said that it failed, or is gone), or "never".
-        first_event_timeout: seconds without any word of the engine before an attempt is given up; None: never.
-        slo: what calls want that state no wish of their own.
+        slo: what a call of this pool wants where it does not say.
     """
 
     model: str
     router: Router
+    waiting: Waiting
     engines: dict[str, Engine]
     policy: str = "adaptive"
     allowed_policies: frozenset[str] = frozenset()
@@ -90,9 +92,8 @@ class Pool(msgspec.Struct, kw_only=True):
     heartbeat: float = 10.0
     max_attempts: int = 3
     rerun: str = "gone"
-    estimate_usage: bool = False
-    created: int = 0
     slo: Slo | None = None
+    created: int = 0
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):

@@ -44,7 +44,7 @@ def test_a_minimal_file_gets_the_documented_defaults() -> None:
     assert config.auth is None
     (only,) = config.pools
     assert (only.policy, only.commit_after, only.heartbeat, only.max_attempts) == ("adaptive", 15.0, 10.0, 3)
-    assert (only.rerun, only.usage, only.slo) == ("gone", "engine", None)
+    assert (only.rerun, only.slo) == ("gone", None)
 
 
 def test_the_engines_own_options_are_kept_apart_with_their_types() -> None:

@@ -1,0 +1,213 @@
+"""The composition root: the only place that constructs. Configuration in, a running gateway out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import TextIO
+
+import msgspec
+from litestar import Litestar
+
+import engines
+from engines import Health
+from engines.launch import LaunchError, Supervisor, command, free_port
+from gateway import server
+from gateway.api import application
+from gateway.auth import KeyRing
+from gateway.banner import banner, base_url, loading
+from gateway.config import Config
+from gateway.config import Endpoint as EndpointConfig
+from gateway.config import Pool as PoolConfig
+from gateway.contract import House, Pool, Served
+from gateway.decisions import RecentCalls
+from gateway.errors import redact
+from gateway.fleet import Fleet
+from gateway.log import Logger, configure
+from gateway.metrics import Metrics
+from gateway.serve import Line
+from gateway.waiting import Waiting
+from router import Endpoint, Router
+
+__all__ = ["Gateway", "run"]
+
+VERSION = metadata.version("enginehouse")
+
+
+class Gateway:
+    """One gateway, built from a configuration. `app` is what a server runs; its lifespan starts and ends the rest.
+
+    Args:
+        config: checked.
+        log: where lines go.
+        clock: the one monotonic clock of the house.
+
+    Attributes:
+        pools: by public model name. supervisors: the launched engines, by endpoint name.
+    """
+
+    def __init__(self, config: Config, log: Logger, clock: Callable[[], float] = time.monotonic) -> None:
+        self.config = config
+        self.log = log
+        self._clock = clock
+        self.supervisors: dict[str, Supervisor] = {}
+        self.pools = {pool.model: self._pool(pool) for pool in config.pools}
+        self._metrics = Metrics(self.pools, version=VERSION, clock=clock)
+        self._metrics.watch(
+            "enginehouse_log_lines_dropped", "Log lines that the bounded queue had no room for.", lambda: log.dropped
+        )
+        self._recent = RecentCalls(redact)
+        self._fleet = Fleet(self.pools, clock, self._tell, self._word)
+        house = House(
+            pools=self.pools,
+            keys=KeyRing.load(Path(config.auth.keys)) if config.auth else None,
+            body_limit=config.limits.body_bytes,
+            serve=Line(self._observe, clock).serve,
+            observe=self._observe,
+            metrics=self._metrics.render,
+            decisions=self._recent,
+        )
+        self.house = house
+        self.app = application(house, [self._lifespan])
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, app: Litestar) -> AsyncIterator[None]:
+        for supervisor in self.supervisors.values():
+            supervisor.start()
+        self._fleet.start()
+        try:
+            yield
+        finally:
+            await self._fleet.stop()
+            for pool in self.pools.values():
+                pool.waiting.close()
+                await asyncio.gather(*(engine.aclose() for engine in pool.engines.values()))
+            await asyncio.gather(*(supervisor.stop() for supervisor in self.supervisors.values()))
+
+    def _observe(self, served: Served) -> None:
+        self._metrics.observe(served)
+        self._recent.add(served)
+        self.log.served(served)
+
+    def _tell(self, pool: str, endpoint: str, engine: str, health: Health) -> None:
+        self.log.event(f"endpoint_{health.state}", model=pool, endpoint=endpoint, engine=engine, why=health.why)
+
+    def _word(self, endpoint: str) -> Health | None:
+        supervisor = self.supervisors.get(endpoint)
+        return None if supervisor is None else supervisor.state
+
+    def _pool(self, config: PoolConfig) -> Pool:
+        router = Router(
+            [_routed(endpoint) for endpoint in config.endpoints], policy=config.policy, seed=secrets.randbits(32)
+        )
+        return Pool(
+            model=config.model,
+            router=router,
+            waiting=Waiting(router, self._clock),
+            engines={endpoint.name: self._engine(config, endpoint) for endpoint in config.endpoints},
+            policy=config.policy,
+            allowed_policies=frozenset(config.policies) | {config.policy},
+            commit_after=config.commit_after,
+            heartbeat=config.heartbeat,
+            max_attempts=config.max_attempts,
+            rerun=config.rerun,
+            slo=config.slo.slo() if config.slo else None,
+            created=int(time.time()),
+        )
+
+    def _engine(self, pool: PoolConfig, config: EndpointConfig) -> engines.Engine:
+        if config.launch is None:
+            return engines.build(config.engine, config.name, config.raw())
+        # The engine answers to this gateway alone: loopback, a port of its own, and a key that nobody else knows.
+        port, key = free_port(), secrets.token_urlsafe(24)
+        raw = {**config.raw(f"http://127.0.0.1:{port}"), "api_key": key}
+        engine = engines.build(config.engine, config.name, raw)
+        supervisor = Supervisor(
+            config.name,
+            partial(command, config.engine, config.launch, api_key=key),
+            engine.probe,
+            port=port,
+            on_state=partial(self._launched, pool.model, config.name),
+            on_progress=partial(self._loading, config.name),
+        )
+        engine.is_gone = supervisor.is_gone  # type: ignore[attr-defined]
+        self.supervisors[config.name] = supervisor
+        return engine
+
+    def _launched(self, model: str, endpoint: str, health: Health) -> None:
+        pool, supervisor = self.pools[model], self.supervisors[endpoint]
+        pool.router.set_health(endpoint, health.state, self._clock())
+        pool.waiting.pump()
+        self.log.event(
+            f"launch_{health.state}",
+            endpoint=endpoint,
+            pid=supervisor.pid,
+            why=health.why,
+            deployment_seconds=supervisor.deployment_time,
+            restarts=supervisor.restarts,
+        )
+
+    def _loading(self, endpoint: str, seconds: float, line: str) -> None:
+        self.log.event("launch_waiting", endpoint=endpoint, seconds=round(seconds, 1), last_line=line)
+
+
+def _routed(config: EndpointConfig) -> Endpoint:
+    tags = config.tags | ({config.source} if config.source else set())
+    limits = config.limits
+    slots = getattr(config.launch, "slots", None)
+    if slots is not None and limits.max_concurrency is None:
+        # What we start ourselves we know: more calls than slots would only wait inside the engine. Its context is left
+        # to the engine's own exact count, for ours is an estimate.
+        limits = msgspec.structs.replace(limits, max_concurrency=slots)
+    return Endpoint(name=config.name, engine=config.engine, limits=limits, tags=frozenset(tags))
+
+
+def run(config: Config, out: TextIO = sys.stdout, err: TextIO = sys.stderr) -> int:
+    """Serve until a signal comes. Returns the exit code; 1 where serving could not begin."""
+    pretty = {"auto": None, "console": True, "json": False}[config.log.format]
+    log = configure(config.log.level, err, redact, pretty=pretty)
+    try:
+        server.run(_serve(Gateway(config, log), out))
+    except SystemExit:
+        log.event("not_started", level=logging.ERROR, address=f"{config.listen.host}:{config.listen.port}")
+        return 1
+    finally:
+        log.close()
+    return 0
+
+
+async def _serve(gateway: Gateway, out: TextIO) -> None:
+    listen = gateway.config.listen
+    announcing: list[asyncio.Task[None]] = []
+
+    def listening(addresses: list[tuple[str, int]]) -> None:
+        announcing.append(asyncio.get_running_loop().create_task(_announce(gateway, addresses[0][1], out)))
+
+    settings = server.uvicorn_config(gateway.app, listen.host, listen.port)
+    try:
+        await server.serve_until_stopped(settings, listening=listening)
+    finally:
+        for task in announcing:
+            task.cancel()
+
+
+async def _announce(gateway: Gateway, port: int, out: TextIO) -> None:
+    """Say where to point a client, once the launched engines can answer."""
+    print(loading(gateway.config), file=out, flush=True)
+    for supervisor in gateway.supervisors.values():
+        while True:
+            try:
+                await supervisor.ready()
+                break
+            except LaunchError as error:
+                print(f"{error}; trying again", file=out, flush=True)
+                await supervisor.changed()
+    print(banner(gateway.config, base_url(gateway.config.listen.host, port)), file=out, flush=True)
