@@ -119,7 +119,6 @@ class Gateway:
             heartbeat=config.heartbeat,
             max_attempts=config.max_attempts,
             rerun=config.rerun,
-            first_event_timeout=config.first_event_timeout,
             slo=config.slo.slo() if config.slo else None,
             created=int(time.time()),
         )

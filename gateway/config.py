@@ -54,7 +54,7 @@ LATER = {
 }
 """Keys of the agreed design that this version does not serve yet, by the mapping that holds them."""
 
-SWITCH_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false"})
+SWITCH_WORDS = frozenset({"y", "n", "yes", "no", "on", "off"})
 
 
 class Listen(msgspec.Struct, frozen=True):
@@ -73,7 +73,7 @@ class Auth(msgspec.Struct, frozen=True):
 class RequestLimits(msgspec.Struct, frozen=True):
     """`body_bytes`: the largest request body that is read; larger ones get 413."""
 
-    body_bytes: Annotated[int, msgspec.Meta(ge=1024)] = 32 * 1024 * 1024
+    body_bytes: Annotated[int, msgspec.Meta(ge=1024)] = 64 * 1024 * 1024
 
 
 class Log(msgspec.Struct, frozen=True):
@@ -106,8 +106,6 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
         heartbeat: seconds between those comments.
         max_attempts: tries of one call, the first included.
         rerun: when a call that an engine had taken may be run again: "gone" (its work is surely void) or "never".
-        usage: "engine": only counts that engines give; "estimate": estimated ones are shown to clients too.
-        first_event_timeout: seconds without any word of the engine until an attempt is given up; null: never.
     """
 
     model: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
@@ -119,8 +117,6 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat: Positive = 10.0
     max_attempts: Annotated[int, msgspec.Meta(ge=1, le=10)] = 3
     rerun: Literal["gone", "never"] = "gone"
-    usage: Literal["engine", "estimate"] = "engine"
-    first_event_timeout: Positive | None = None
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):

@@ -93,7 +93,9 @@ class Checker:
         try:
             return wanted(**known)
         except (ValueError, TypeError) as error:
-            self.report(path, str(error))
+            # By custom such a check names the field first: "`url` must ...".
+            name, what = re.match(r"(?:`(\w+)` )?(.*)", str(error), re.DOTALL).groups()  # type: ignore[union-attr]
+            self.report((*path, name) if name else path, what)
             return UNSET
 
     def mapping(self, value: Any, path: KeyPath) -> bool:

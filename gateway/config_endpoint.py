@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import UNSET
 
+import engines
 from engines import launch
 from engines.contract import Limits
 from gateway.config_check import Checker, nearest
 from gateway.config_text import KeyPath
-from gateway.known import engine_kinds, engine_options
 
 __all__ = ["Endpoint", "common_fields", "decode_endpoint"]
 
@@ -66,12 +65,12 @@ def decode_endpoint(checker: Checker, value: Any, path: KeyPath) -> Any:
     if not checker.mapping(value, path):
         return UNSET
     kind = value.get("engine", UNSET)
-    kinds = engine_kinds()
+    kinds = engines.available()
     if kind not in kinds:
         what = "is missing" if kind is UNSET else f'"{kind}" is not an engine of this version'
         checker.report((*path, "engine"), what, nearest(str(kind), kinds) if kind is not UNSET else _known(kinds))
         return UNSET
-    options_type = engine_options(kind)
+    options_type = engines.options_type(kind)
     options = {field.encode_name: field for field in msgspec.structs.fields(options_type)}
     common = common_fields()
     checker.unknown(value, {*common, *options, "engine", "launch"}, path)
@@ -100,10 +99,6 @@ def _where(checker: Checker, value: dict[str, Any], kind: str, path: KeyPath) ->
     elif not has_url and not has_launch:
         right = "give `url: http://HOST:PORT`" + (", or `launch:` to start the engine here" if launch_type else "")
         checker.report((*path, "url"), "is missing", right)
-    if has_url and isinstance(value["url"], str):
-        wrong = _url_fault(value["url"])
-        if wrong:
-            checker.report((*path, "url"), *wrong)
     if not has_launch:
         return {}
     if launch_type is None:
@@ -117,10 +112,10 @@ def _options(checker: Checker, value: dict[str, Any], options_type: type[msgspec
     fields = {field.encode_name: field for field in msgspec.structs.fields(options_type)}
     known: dict[str, Any] = {}
     for key, field in fields.items():
-        if key == "url":
-            known["url"] = _PLACEHOLDER if value.get("url") is None else value["url"]
-        elif key in value:
+        if value.get(key) is not None or (key in value and key != "url"):
             known[field.name] = checker.decode(value[key], field.type, (*path, key))
+        elif key == "url":
+            known["url"] = _PLACEHOLDER
         elif field.required:
             checker.report((*path, key), "is missing", "this engine needs it")
             known[field.name] = UNSET
@@ -132,20 +127,3 @@ def _options(checker: Checker, value: dict[str, Any], options_type: type[msgspec
         for key, field in fields.items()
         if key in value and key != "url"
     }
-
-
-def _url_fault(url: str) -> tuple[str, str] | None:
-    """What is wrong with an address, and what would be right. The address is not shown: it may hold a password."""
-    right = "write it as http://HOST:PORT"
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        return "is not an address", right
-    if parts.scheme not in ("http", "https", "grpc", "grpcs") or not parts.hostname or port == 0:
-        return "is not an address", right
-    if parts.username is not None or parts.password is not None:
-        return "holds a user name or password", "use the endpoint's own key for credentials (`api_key`)"
-    if parts.query or parts.fragment:
-        return "holds a query or fragment", right
-    return None

@@ -10,10 +10,11 @@ from typing import Any
 
 import msgspec
 
+import engines
 from engines import launch
 from gateway.config import Config, Endpoint
 from gateway.config_endpoint import common_fields
-from gateway.known import engine_kinds, engine_options, policy_names
+from gateway.known import policy_names
 
 __all__ = ["schema"]
 
@@ -30,9 +31,9 @@ def schema() -> dict[str, Any]:
     for name in ("policy", "policies"):
         place = parts["Pool"]["properties"][name]
         (place if name == "policy" else place["items"])["enum"] = list(policy_names())
-    for kind in sorted(engine_kinds()):
+    for kind in engines.available():
         parts[f"endpoint_{kind}"] = _endpoint(kind, parts)
-    parts["Endpoint"] = {"oneOf": [{"$ref": _REF.format(name=f"endpoint_{kind}")} for kind in sorted(engine_kinds())]}
+    parts["Endpoint"] = {"oneOf": [{"$ref": _REF.format(name=f"endpoint_{kind}")} for kind in engines.available()]}
     made = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **config,
@@ -46,7 +47,7 @@ def schema() -> dict[str, Any]:
 def _endpoint(kind: str, parts: dict[str, Any]) -> dict[str, Any]:
     """One engine's endpoint: the keys of all, its own options, and how to start it where it can be."""
     names = common_fields()
-    launch_type, options_type = launch.launch_type(kind), engine_options(kind)
+    launch_type, options_type = launch.launch_type(kind), engines.options_type(kind)
     types = [Endpoint, options_type] + ([launch_type] if launch_type else [])
     _, found = msgspec.json.schema_components(types, ref_template=_REF)
     common, options = found.pop("Endpoint"), found.pop(options_type.__name__)

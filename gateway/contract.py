@@ -79,7 +79,6 @@ class Pool(msgspec.Struct, kw_only=True):
         max_attempts: tries of one call, the first included.
         rerun: when a call that an engine had taken may be run again: "gone" (only where its work is surely void:
             the engine said that it failed, or is gone), or "never".
-        first_event_timeout: seconds without any word of the engine before an attempt is given up; None: never.
         slo: what a call of this pool wants where it does not say.
     """
 
@@ -93,7 +92,6 @@ class Pool(msgspec.Struct, kw_only=True):
     heartbeat: float = 10.0
     max_attempts: int = 3
     rerun: str = "gone"
-    first_event_timeout: float | None = None
     slo: Slo | None = None
     created: int = 0
 

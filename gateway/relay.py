@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Callable
 
 from engines import EngineError, Headers, Mark, Timings, Usage
-from engines.contract import Attempt
-from engines.errors import TimedOut
 from gateway.contract import Client, ClientGone
 from gateway.observation import Stamps
 
@@ -55,7 +53,6 @@ class Relay:
         on_first_token: called with the time of the first token-bearing event.
         started: a former attempt already sent the head (and heartbeats, nothing else).
         commit_after, heartbeat: see `gateway.contract.Pool`; both from `arrived`, streams only.
-        silence: seconds without any block before the attempt is given up, None for never.
     """
 
     def __init__(
@@ -71,7 +68,6 @@ class Relay:
         started: bool = False,
         commit_after: float | None = None,
         heartbeat: float = 10.0,
-        silence: float | None = None,
     ) -> None:
         self._client = client
         self._head = head
@@ -82,7 +78,6 @@ class Relay:
         self._on_first_token = on_first_token
         self._commit_after = commit_after if stream else None
         self._heartbeat = heartbeat
-        self._silence = silence
         self.started = started
         self.passed = False
         self.first_token: float | None = None
@@ -99,9 +94,7 @@ class Relay:
         self._ripe = False
         self._error: EngineError | None = None
         self._ended = False
-        self._silent = False
         self._beat = False
-        self._heard = arrived
         self._written = arrived
         self._alarm: asyncio.TimerHandle | None = None
         self._news = asyncio.Event()
@@ -115,9 +108,8 @@ class Relay:
         """The engine began to answer. What it says beside the answer itself is not for the client."""
 
     def data(self, block: bytes, mark: Mark) -> bool:
-        self._heard = now = self._clock()
         if mark.token and self._stream:
-            self.last_token = now
+            self.last_token = now = self._clock()
             self.blocks += 1
             self.stamps.add(now)
             if self.first_token is None:
@@ -161,7 +153,7 @@ class Relay:
 
     # -- the client's side -------------------------------------------------------------------------------------
 
-    async def pump(self, attempt: Attempt) -> EngineError | None:
+    async def pump(self) -> EngineError | None:
         """Carry the answer to the client until it is whole (None) or has failed (the error, not yet told).
 
         Raises:
@@ -169,7 +161,7 @@ class Relay:
         """
         loop = asyncio.get_running_loop()
         watch = loop.create_task(self._watch())
-        self._written = self._heard = self._clock()
+        self._written = self._clock()
         self._arm(loop)
         try:
             while True:
@@ -178,8 +170,6 @@ class Relay:
                 if self._queue and self._ripe:
                     await self._flush()
                 elif self._error is not None:
-                    if self._silent:
-                        attempt.abort("silent for too long")
                     return self._error
                 elif self._ended:
                     await self._flush()
@@ -206,28 +196,25 @@ class Relay:
         self._pace.upstream += self._clock() - before
 
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Set the one timer of this attempt to the next moment at which silence would mean something."""
-        times = []
-        if self._silence is not None:
-            times.append(self._heard + self._silence)
-        if self._stream and self.started:
-            times.append(self._written + self._heartbeat)
-        elif self._commit_after is not None:
-            times.append(max(self._arrived + self._commit_after, self._written))
-        if times:
+        """Set the one timer of this attempt to the moment at which a comment would be owed."""
+        due = self._due()
+        if due is not None:
             # A twentieth of a second at the least: a timer that is due but cannot act yet must not spin.
-            self._alarm = loop.call_later(max(0.05, min(times) - self._clock()), self._ring, loop)
+            self._alarm = loop.call_later(max(0.05, due - self._clock()), self._ring, loop)
+
+    def _due(self) -> float | None:
+        """When the next comment is owed, if nothing else is written until then."""
+        if not self._stream:
+            return None
+        if self.started:
+            return self._written + self._heartbeat
+        return None if self._commit_after is None else self._arrived + self._commit_after
 
     def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
-        now = self._clock()
-        idle = not self._queue and self._room.is_set()
-        if idle and self._silence is not None and now >= self._heard + self._silence:
-            self._silent = True
-            self._error = TimedOut(f"The engine gave no answer within {self._silence:g} s.")
-        elif idle and self._stream:
-            due = self._written + self._heartbeat if self.started else self._arrived + (self._commit_after or now)
-            self._beat = now >= due
-        self._news.set()
+        due = self._due()
+        if due is not None and self._clock() >= due and self._room.is_set() and not (self._queue and self._ripe):
+            self._beat = True
+            self._news.set()
         self._arm(loop)
 
     async def _keep_alive(self) -> None:

@@ -143,7 +143,7 @@ class _Exchange:
         following: Decision | None = None
         outcome, error = "cancelled", None
         try:
-            error = await current.relay.pump(current.attempt)
+            error = await current.relay.pump()
             outcome = _outcome(error)
             if error is None:
                 await self._client.end()
@@ -179,7 +179,6 @@ class _Exchange:
             started=self._started,
             commit_after=pool.commit_after,
             heartbeat=pool.heartbeat,
-            silence=pool.first_event_timeout,
         )
         dispatched = self._clock()
         attempt = pool.engines[decision.endpoint].open(request.call, relay)

@@ -193,6 +193,9 @@ class View(Protocol):
     @property
     def pool_inflight(self) -> int: ...
 
+    def age(self, now: float) -> float:
+        """Seconds since a measured time was last learnt there; 0 where none was."""
+
     def foreign(self, now: float) -> int:
         """Calls that others run or queue there, by the engine's last word; 0 where that is too old."""
 

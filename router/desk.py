@@ -8,9 +8,8 @@ from collections.abc import Collection
 
 from msgspec import structs
 
-from router.contract import Action, Ask, Decision, Filter
+from router.contract import Action, Ask, Decision
 from router.draw import draw
-from router.filters import reserved, tried
 from router.fleet import Fleet
 from router.ledger import Course, Ledger
 from router.policies import Policy, build
@@ -27,7 +26,9 @@ class Desk:
     Attributes:
         counters: how often what was counted happened.
         sends: how many attempts were sent. now: the latest time heard of.
-        stale: something happened that may let a queued ask go.
+        stale: something happened that may let a queued ask go. woken: when the queue was last gone through.
+        usable: who could serve at the last look, room aside.
+        epoch: grows when queued asks may have more endpoints to choose from than they were judged by.
     """
 
     def __init__(self, fleet: Fleet, policy: str, seed: int) -> None:
@@ -38,12 +39,12 @@ class Desk:
         self.sends = 0
         self.now = -math.inf
         self.stale = False
+        self.woken = -math.inf
+        self.usable: set[str] = set()
+        self.epoch = 0
         self._seed = seed
         self._default = policy
         self._policies: dict[str, Policy] = {policy: build(policy)}
-        self._woken = -math.inf  # when the queue was last gone through
-        self._usable: set[str] = set()  # who could serve at the last look, room aside
-        self._epoch = 0  # grows when a queued ask may have more endpoints to choose from than it knew
 
     def policy(self, name: str | None) -> Policy:
         """A policy by name, the router's own for None. Raises ValueError for one that is not known."""
@@ -59,14 +60,8 @@ class Desk:
 
     def widened(self) -> None:
         """Queued asks may have more endpoints to choose from."""
-        self._epoch += 1
+        self.epoch += 1
         self.stale = True
-
-    def forget_queue(self) -> None:
-        """The queue was replaced: go through all of it at the next wake."""
-        self._usable.clear()
-        self._woken = -math.inf
-        self.widened()
 
     # -- attempts
 
@@ -146,23 +141,25 @@ class Desk:
         self.ledger.withdraw(attempt)
         self.stale = True
 
-    def unqueue(self, course: Course) -> None:
-        """Take an ask out of the queue, to decide about it."""
-        if course.waiting is not None:
-            self.queue.take(course.waiting)
-            self.ledger.unwait(course)
+    def attempt(self, course: Course) -> str:
+        """The id to decide about: where the ask is queued already, the one that it waits under, out of the queue."""
+        attempt = course.waiting
+        if attempt is None:
+            return self.ledger.next_attempt(course)
+        self._unqueue(course)
+        return attempt
 
     def wake(self, now: float) -> list[Decision]:
         """Go through the queue where that may change something."""
         if not self.queue or not (self.stale or now >= self._next_moment()):
             return []
-        self.stale, self._woken = False, now
+        self.stale, self.woken = False, now
         decisions = [self._reject_overdue(waiting, now) for waiting in self.queue.overdue(now)]
         usable = self._look(now)
         free = self.fleet.usable(now)
         ahead: set[str] = set()
         for waiting in self.queue.in_order():
-            known = waiting.epoch == self._epoch
+            known = waiting.epoch == self.epoch
             may_go = not free.isdisjoint(waiting.wants) if known else bool(free)
             if not may_go and not usable.isdisjoint(waiting.wants):
                 continue
@@ -184,19 +181,27 @@ class Desk:
         moment = self.now if self.stale else self._next_moment()
         return moment if moment < math.inf else None
 
+    def _unqueue(self, course: Course) -> None:
+        if course.waiting is not None:
+            self.queue.take(course.waiting)
+            self.ledger.unwait(course)
+
     def _look(self, now: float) -> set[str]:
         """Who could serve now, room aside. One more than at the last look: queued asks do not know of it."""
         usable = self.fleet.usable(now, room=False)
-        self._epoch += not usable <= self._usable
-        self._usable = usable
+        self.epoch += not usable <= self.usable
+        self.usable = usable
         return usable
 
     def _next_moment(self) -> float:
-        return min(self.queue.next_deadline(), self.fleet.next_moment(self._woken))
+        return min(self.queue.next_deadline(), self.fleet.next_moment(self.woken))
 
     def _enqueue(self, course: Course, attempt: str, verdict: Verdict, now: float) -> None:
         ask = course.ask
         self._look(now)
+        if not self.queue:
+            # It has just been judged: nothing that happened before is news to it.
+            self.stale, self.woken = False, now
         waiting = Waiting(
             attempt=attempt,
             ask=ask.id,
@@ -205,7 +210,7 @@ class Desk:
             number=self.queue.number,
             deadline=ask.deadline,
             wants=verdict.wants,
-            epoch=self._epoch,
+            epoch=self.epoch,
         )
         self.counters["queued"] += 1
         self.queue.add(waiting)
@@ -216,29 +221,25 @@ class Desk:
         course = self.ledger.courses[waiting.ask]
         verdict = self._judge(course, waiting.attempt, now, ahead)
         if verdict.wants and not verdict.ranking:
-            self.queue.judged(waiting, verdict.wants, self._epoch)
+            self.queue.judged(waiting, verdict.wants, self.epoch)
             return None
-        self.unqueue(course)
+        self._unqueue(course)
         if self._goes(course, verdict, now):
             return self._send(course, waiting.attempt, verdict, now)
         return self._reject(course, waiting.attempt, verdict)
 
     def _reject_overdue(self, waiting: Waiting, now: float) -> Decision:
         course = self.ledger.courses[waiting.ask]
-        self.unqueue(course)
+        self._unqueue(course)
         verdict = self._judge(course, waiting.attempt, now, ())
         return self._reject(course, waiting.attempt, structs.replace(verdict, reason="deadline", retry_after=None))
 
     # -- one verdict
 
     def _judge(self, course: Course, attempt: str, now: float, ahead: Collection[str]) -> Verdict:
-        further: tuple[Filter, ...] = ()
-        if course.tried:
-            further = (tried.excluding(course.tried),)
-        if ahead:
-            further = (*further, reserved.keeping(ahead))
         policy = self.policy(course.policy)
-        return judge(course.ask, self.fleet.views, policy, now, draw(self._seed, attempt), further)
+        drawn = draw(self._seed, attempt)
+        return judge(course.ask, self.fleet.views, policy, now, drawn, been=course.tried, ahead=ahead)
 
     def _goes(self, course: Course, verdict: Verdict, now: float) -> bool:
         return bool(verdict.ranking) and not self._overdue(course.ask, now)

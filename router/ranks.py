@@ -5,17 +5,22 @@ A rank is a prior: an order that the field agrees on, used until there is data.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from router.contract import Ask, Endpoint, Objective, Scored, View
+from router.model import FORGET_S
 
 __all__ = ["ALIKE", "RANK_WEIGHT", "burden", "by_rank", "completion", "in_order", "on_cpu", "slowdowns"]
 
 RANK_WEIGHT = 1e6
 """Weight of one rank in a score: more than any number of calls in flight."""
 
-ALIKE = 1.25
-"""Endpoints whose times are within this ratio of the best count as equally fast, so that noise pins no traffic."""
+ALIKE = 0.25
+"""Endpoints that are slower than the best by less than this share of its time count as equally fast."""
+
+SLOWEST = 100.0
+"""No endpoint counts as slower than this many times, so that slowness never outweighs a rank."""
 
 TYPICAL_OUTPUT = 128
 LONGEST_OUTPUT = 256
@@ -51,18 +56,28 @@ def completion(ask: Ask, view: View) -> float | None:
     return ttft + (tpot or 0.0) * (tokens - 1)
 
 
-def slowdowns(ask: Ask, views: Sequence[View]) -> list[float]:
+def slowdowns(ask: Ask, views: Sequence[View], now: float) -> list[float]:
     """How many times slower than the fastest each is: 1 for those about as fast.
 
-    One that was never measured is taken to be as slow as the slowest that was: unknown is never best.
+    One that was never measured is taken to be as slow as the slowest that was: unknown is never best. What was
+    measured loses its voice with age, or one bad sample would keep an endpoint from ever being measured again.
     """
     times = [completion(ask, view) for view in views]
     known = [seconds for seconds in times if seconds is not None]
     if not known or min(known) <= 0.0:
         return [1.0] * len(views)
-    best, worst = min(known), max(known)
-    ratios = [(worst if seconds is None else seconds) / best for seconds in times]
-    return [ratio if ratio > ALIKE else 1.0 for ratio in ratios]
+    best = min(known)
+    ratios = [
+        None if seconds is None else _aged(seconds / best, view.age(now))
+        for view, seconds in zip(views, times, strict=True)
+    ]
+    worst = max(ratio for ratio in ratios if ratio is not None)
+    return [worst if ratio is None else ratio for ratio in ratios]
+
+
+def _aged(ratio: float, age: float) -> float:
+    """In steps of `ALIKE`, since differences that are finer are noise, and noise must pin no traffic."""
+    return 1.0 + ALIKE * math.floor((min(ratio, SLOWEST) - 1.0) * math.exp(-age / FORGET_S) / ALIKE)
 
 
 def burden(view: View, now: float) -> int:
@@ -79,7 +94,7 @@ def by_rank(rank: Callable[[View], int], learnt: bool = True) -> Objective:
             ranked.setdefault(rank(view), []).append(view)
         scored: dict[str, Scored] = {}
         for place, equals in ranked.items():
-            slower = slowdowns(ask, equals) if learnt and len(equals) > 1 else [1.0] * len(equals)
+            slower = slowdowns(ask, equals, now) if learnt and len(equals) > 1 else [1.0] * len(equals)
             for view, ratio in zip(equals, slower, strict=True):
                 calls = burden(view, now)
                 scored[view.endpoint.name] = Scored(

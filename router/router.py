@@ -9,8 +9,6 @@ from router import learning, snapshot
 from router.contract import Ask, Decision, Endpoint, EndpointState, Failure, Load, Outcome
 from router.desk import Desk
 from router.fleet import Fleet
-from router.ledger import Ledger
-from router.queue import Queue
 
 __all__ = ["Router"]
 
@@ -60,16 +58,11 @@ class Router:
         """
         name = self._desk.policy(policy).name
         self._tick(now)
-        ledger = self._desk.ledger
-        course = ledger.begin(ask, name)
-        attempt = course.waiting
-        if attempt is not None:
-            self._desk.unqueue(course)
-            return self._desk.place(course, attempt, now)
-        if course.attempts:
+        course = self._desk.ledger.begin(ask, name)
+        if course.attempts and course.waiting is None:
             self._desk.counters["reused_ids"] += 1
             course.tried.clear()
-        return self._desk.place(course, ledger.next_attempt(course), now)
+        return self._desk.place(course, self._desk.attempt(course), now)
 
     def retry(self, attempt: str, now: float, failure: Failure = "error", retry_after: float | None = None) -> Decision:
         """End a failed attempt and decide anew, without the endpoints that this ask has been to.
@@ -88,7 +81,7 @@ class Router:
         if live.mirror:
             return self._desk.refuse(Ask(id=live.ask), attempt, "mirror", now)
         course = self._desk.ledger.courses[live.ask]
-        return self._desk.place(course, self._desk.ledger.next_attempt(course), now)
+        return self._desk.place(course, self._desk.attempt(course), now)
 
     def hedge(self, id: str, now: float) -> Decision:
         """A second live attempt of an ask, elsewhere. It never waits: the first attempt still lives."""
@@ -232,8 +225,7 @@ class Router:
 
     def dump(self) -> bytes:
         """All that the router knows, as bytes: the same state gives the same bytes."""
-        desk = self._desk
-        return snapshot.encode(self._fleet.by_name, desk.ledger, desk.queue, desk.counters, desk.now, desk.sends)
+        return snapshot.encode(self._desk)
 
     def restore(self, data: bytes, live: bool = True) -> None:
         """Take over a dump. Endpoints stay as configured; of those in the dump only these are looked at.
@@ -248,26 +240,12 @@ class Router:
                 changed then.
         """
         found = snapshot.decode(data)
-        desk = self._desk
-        for course in found.courses if live else ():
-            desk.policy(course.policy)
         if live:
-            self._fleet.reset()
-            desk.ledger, desk.queue = Ledger(), Queue()
-            desk.counters.clear()
-            desk.counters.update(found.counters)
-            desk.now, self._dumped_at = found.now, None
-            desk.sends = found.sends
+            snapshot.whole(found, self._desk)
+            self._dumped_at = None
         else:
-            desk.sends = max(desk.sends, found.sends)
+            snapshot.learnt(found, self._desk)
             self._dumped_at = found.now
-        for name, remembered in found.endpoints.items():
-            standing = self._fleet.get(name)
-            if standing is not None and standing.endpoint.engine == remembered.engine:
-                snapshot.reinstate(standing, remembered, live)
-        if live:
-            snapshot.resume(found, self._fleet.views, desk.ledger, desk.queue)
-        desk.forget_queue()
 
     def _tick(self, now: float) -> None:
         if self._dumped_at is not None:

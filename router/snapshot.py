@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 
 import msgspec
 
 from engines.contract import Load
 from router.breaker import Breaker
+from router.desk import Desk
 from router.ledger import Course, Ledger
 from router.model import Model
 from router.queue import Queue, Waiting
 from router.state import Live, Standing
 
-__all__ = ["Remembered", "Snapshot", "decode", "encode", "reinstate", "remember", "resume"]
+__all__ = ["Remembered", "Snapshot", "decode", "encode", "learnt", "whole"]
 
 _MAGIC = b"enginehouse-router/"
 _VERSION = b"1\n"
@@ -39,10 +39,14 @@ class Remembered(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """A whole router. `now`: the latest time that it had heard of."""
+    """A whole router; the scalars are those of `router.desk.Desk`."""
 
     now: float
     sends: int
+    stale: bool
+    woken: float
+    usable: set[str]
+    epoch: int
     endpoints: dict[str, Remembered]
     counters: dict[str, int]
     courses: list[Course]
@@ -50,7 +54,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     queue: list[Waiting]
 
 
-def remember(view: Standing) -> Remembered:
+def _remember(view: Standing) -> Remembered:
     """An endpoint's state without its attempts."""
     return Remembered(
         engine=view.endpoint.engine,
@@ -68,7 +72,7 @@ def remember(view: Standing) -> Remembered:
     )
 
 
-def reinstate(view: Standing, remembered: Remembered, live: bool) -> None:
+def _reinstate(view: Standing, remembered: Remembered, live: bool) -> None:
     """Give an endpoint its state back: all of it if `live`, else what outlives a process."""
     view.model = remembered.model
     view.breaker = remembered.breaker
@@ -83,18 +87,21 @@ def reinstate(view: Standing, remembered: Remembered, live: bool) -> None:
     view.load, view.load_until, view.others = remembered.load, remembered.load_until, remembered.others
 
 
-def encode(
-    views: Mapping[str, Standing], ledger: Ledger, queue: Queue, counters: Mapping[str, int], now: float, sends: int
-) -> bytes:
+def encode(desk: Desk) -> bytes:
     """The bytes of a router's state. The same state gives the same bytes."""
+    views = desk.fleet.by_name
     snapshot = Snapshot(
-        now=now,
-        sends=sends,
-        endpoints={name: remember(views[name]) for name in sorted(views)},
-        counters=dict(sorted(counters.items())),
-        courses=list(ledger.courses.values()),
-        live=list(ledger.live.values()),
-        queue=queue.in_order(),
+        now=desk.now,
+        sends=desk.sends,
+        stale=desk.stale,
+        woken=desk.woken,
+        usable=desk.usable,
+        epoch=desk.epoch,
+        endpoints={name: _remember(views[name]) for name in sorted(views)},
+        counters=dict(desk.counters),
+        courses=list(desk.ledger.courses.values()),
+        live=list(desk.ledger.live.values()),
+        queue=desk.queue.in_order(),
     )
     body = msgspec.msgpack.Encoder(order="deterministic").encode(snapshot)
     return _MAGIC + _VERSION + blake2b(body, digest_size=_DIGEST).digest() + body
@@ -117,16 +124,41 @@ def decode(data: bytes) -> Snapshot:
         raise ValueError(f"a dump that cannot be read: {exc}") from exc
 
 
-def resume(snapshot: Snapshot, views: Iterable[Standing], ledger: Ledger, queue: Queue) -> None:
-    """Put the asks and attempts of a snapshot into an empty ledger and queue, and onto the endpoints that are here."""
-    here = {view.endpoint.name: view for view in views}
+def learnt(snapshot: Snapshot, desk: Desk) -> None:
+    """Take over what outlives a process: models, breakers, holds, and whose turn it is."""
+    _endpoints(snapshot, desk, live=False)
+    desk.sends = max(desk.sends, snapshot.sends)
+    desk.widened()
+
+
+def whole(snapshot: Snapshot, desk: Desk) -> None:
+    """Take over everything; what was under way is dropped. Attempts on endpoints that are not here have none."""
     for course in snapshot.courses:
-        ledger.courses[course.ask.id] = course
+        desk.policy(course.policy)  # raises before anything has changed
+    desk.fleet.reset()
+    desk.ledger, desk.queue = Ledger(), Queue()
+    desk.counters.clear()
+    desk.counters.update(snapshot.counters)
+    desk.now, desk.sends, desk.stale, desk.woken = snapshot.now, snapshot.sends, snapshot.stale, snapshot.woken
+    desk.usable, desk.epoch = snapshot.usable, snapshot.epoch
+    _endpoints(snapshot, desk, live=True)
+    for course in snapshot.courses:
+        desk.ledger.courses[course.ask.id] = course
         if course.waiting is not None:
-            ledger.waiting[course.waiting] = course.ask.id
+            desk.ledger.waiting[course.waiting] = course.ask.id
     for live in snapshot.live:
-        ledger.live[live.id] = live
-        if live.endpoint in here:
-            here[live.endpoint].enter(live)
+        desk.ledger.live[live.id] = live
+        standing = desk.fleet.get(live.endpoint)
+        if standing is not None:
+            standing.enter(live)
     for waiting in snapshot.queue:
-        queue.add(waiting)
+        desk.queue.add(waiting)
+    if desk.fleet.by_name.keys() != snapshot.endpoints.keys():
+        desk.widened()
+
+
+def _endpoints(snapshot: Snapshot, desk: Desk, live: bool) -> None:
+    for name, remembered in snapshot.endpoints.items():
+        standing = desk.fleet.get(name)
+        if standing is not None and standing.endpoint.engine == remembered.engine:
+            _reinstate(standing, remembered, live)

@@ -127,6 +127,10 @@ class Standing:
     def pool_inflight(self) -> int:
         return self.tally.inflight
 
+    def age(self, now: float) -> float:
+        lasts = [track.last for track in (self.model.ttft, self.model.tpot, self.model.total) if track.count]
+        return max(0.0, now - max(lasts)) if lasts else 0.0
+
     def foreign(self, now: float) -> int:
         return self.others if now < self.load_until else 0
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
 from router.contract import Ask, Candidate, Filter, Removal, Scored
-from router.filters import features
+from router.filters import features, reserved, tried
 from router.policies import FOR_EVER, FOR_NOW, Policy
 from router.ranks import completion
 from router.state import Standing
@@ -35,16 +35,28 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge(
-    ask: Ask, views: Sequence[Standing], policy: Policy, now: float, draw: float, further: tuple[Filter, ...] = ()
+    ask: Ask,
+    views: Sequence[Standing],
+    policy: Policy,
+    now: float,
+    draw: float,
+    been: Collection[str] = (),
+    ahead: Collection[str] = (),
 ) -> Verdict:
     """Judge every endpoint for one ask.
 
     Args:
         views: every endpoint, sorted by name, so that the order of configuration decides nothing.
         draw: uniform in [0, 1), fixed for the attempt.
-        further: filters for this attempt alone.
+        been: endpoints that this ask was sent to. ahead: endpoints whose room others wait for.
     """
-    filters = (*FOR_EVER, *further, *FOR_NOW, *policy.filters)
+    filters: tuple[Filter, ...] = (
+        *FOR_EVER,
+        *((tried.excluding(been),) if been else ()),
+        *FOR_NOW,
+        *policy.filters,
+        *((reserved.keeping(ahead),) if ahead else ()),
+    )
     removed: dict[str, Removal] = {}
     kept: list[Standing] = []
     for view in views:

@@ -324,16 +324,6 @@ async def test_after_commit_after_a_failure_is_an_error_event() -> None:
     assert json.loads(event.removeprefix(b"data: "))["error"]["message"] == "broke off"
 
 
-async def test_an_engine_that_says_nothing_is_given_up() -> None:
-    engine = ScriptedEngine("a", [never])
-    house = House(engine, first_event_timeout=0.1)
-
-    client = await house.call(stream=False)
-
-    assert client.status == 504
-    assert engine.attempts[0].aborted.is_set()
-
-
 async def test_a_full_pool_makes_calls_wait_their_turn() -> None:
     begin = asyncio.Event()
     engine = ScriptedEngine("a", [begin.wait, *WHOLE], WHOLE)
