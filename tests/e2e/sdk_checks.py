@@ -3,8 +3,8 @@
     python sdk_checks.py BASE_URL MODEL [--engine-only] [--eos TOKEN] [--only NAME ...]
 
 Prints a line per check: `ok name`, `skip name: why` or `FAIL name: why`. The exit code is the number of failures.
-Stands alone with its neighbour `sdk_house.py`: both import nothing but the SDK and the standard library. `--engine-only` leaves out what only a gateway
-promises, so that the script itself can be tried against a bare llama.cpp.
+Stands alone with its neighbour `sdk_house.py`: both import nothing but the SDK and the standard library.
+`--engine-only` leaves out what only a gateway promises, so that the script can be tried against a bare llama.cpp.
 """
 
 from __future__ import annotations
