@@ -8,7 +8,7 @@ import msgspec
 
 from gateway.contract import Served
 
-__all__ = ["RecentCalls", "to_json"]
+__all__ = ["RecentCalls"]
 
 MAX_DETAIL = 2_000
 
@@ -60,11 +60,6 @@ class RecentCalls:
         # A client may use one request id again and again; then it names the latest call, which stays.
         if self._by_request.get(served.request_id) == call:
             del self._by_request[served.request_id]
-
-
-def to_json(served: Served) -> bytes:
-    """Return a call with its decisions and observations as JSON. Figures that are no numbers become null."""
-    return msgspec.json.encode(served)
 
 
 def _weight(served: Served) -> int:

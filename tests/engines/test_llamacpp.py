@@ -66,3 +66,14 @@ def test_the_fake_streams_what_llamacpp_was_seen_to_stream() -> None:
     for name in ("llamacpp/chat_stream", "llamacpp/chat_stream_usage", "llamacpp/completions_stream"):
         framed = b"".join(b"data: " + compact(event) + b"\n\n" for event in captured_events(name))
         assert (framed + b"data: [DONE]").strip() == captured(name)[2].strip()
+
+
+async def test_no_connection_is_used_again_after_a_stream_as_the_server_closes_it_unasked() -> None:
+    async with serve("llamacpp") as (fake, engine):
+        for _ in range(3):
+            assert (await run(engine, RecordingSink())).error is None
+        assert [request.header("connection") for request in fake.requests] == ["close"] * 3
+        for _ in range(3):
+            assert (await run(engine, RecordingSink(), stream=False)).error is None
+        assert "close" not in [request.header("connection") for request in fake.requests[3:]]
+        assert fake.accepted == 4  # those without a stream share one

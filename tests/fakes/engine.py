@@ -55,6 +55,8 @@ class FakeEngine(FakeServer):
     health_path: ClassVar[str] = "/health"
     comment: ClassVar[bytes] = b":\n\n"
     done: ClassVar[bytes] = b"data: [DONE]\n\n"
+    closes: ClassVar[bool] = False
+    """The connection is closed after a streamed answer, although its headers promise to keep it unless asked not to."""
 
     def __init__(
         self,
@@ -192,7 +194,8 @@ class FakeEngine(FakeServer):
         else:
             events = self.completion_events(body)
         await self._pause("head")
-        await peer.send(self.sse_head, self.cut)
+        asked = self.closes and peer.request.header("connection") == "close"
+        await peer.send(self.sse_head[:-2] + b"Connection: close\r\n\r\n" if asked else self.sse_head, self.cut)
         for number, event in enumerate(events):
             await self._pause(number)
             if number == self.error_at:
@@ -208,6 +211,8 @@ class FakeEngine(FakeServer):
             if self.delay:
                 await asyncio.sleep(self.delay)
         await peer.send(chunked(b""), self.cut)
+        if self.closes:
+            peer.close()
 
     async def _pause(self, at: int | str) -> None:
         if self.pause_at == at:

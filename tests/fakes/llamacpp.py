@@ -17,6 +17,7 @@ class FakeLlamaCpp(FakeEngine):
     """llama-server: ignores the model's name, states timings, ends a failed stream without `[DONE]`."""
 
     kind = "llamacpp"
+    closes = True
     sse_head = (
         b"HTTP/1.1 200 OK\r\nServer: llama.cpp\r\nAccess-Control-Allow-Origin: \r\nX-Accel-Buffering: no\r\n"
         b"Content-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\nKeep-Alive: timeout=5, max=100\r\n\r\n"

