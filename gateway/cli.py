@@ -127,3 +127,7 @@ def _loaded(file: Path) -> Config:
 def _told(error: ConfigError) -> str:
     head = f"{error.source or 'the configuration'} is refused:"
     return "\n".join([head, *(f"  {problem}" for problem in error.problems)])
+
+
+if __name__ == "__main__":
+    main()

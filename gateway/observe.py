@@ -28,7 +28,9 @@ def observation(
     first, last = relay.first_token, relay.last_token
     output = usage.completion_tokens if usage else None
     p50, p99, longest = relay.stamps.fold()
-    estimated = (output is None and relay.bytes > 0) or bool(usage and usage.estimated)
+    if call.kind == "embeddings":
+        output = 0
+    estimated = usage is None or usage.estimated or output is None or usage.prompt_tokens is None
     return Observation(
         call=call.id,
         attempt=decision.attempt,
