@@ -17,6 +17,7 @@ __all__ = [
     "dropping",
     "events",
     "finish",
+    "framed",
     "payloads",
     "streaming",
     "text_of",
