@@ -129,6 +129,10 @@ class Reply:
             except ConnectionResetError:
                 return True
 
+    def again(self) -> None:
+        """Make ready for the next answer on the same connection."""
+        self._ended = False
+
     def leave(self) -> None:
         """Close the connection, whatever is still to come."""
         self._writer.close()
@@ -274,9 +278,7 @@ async def house(folder: Path, *pools: dict[str, Any], ready: bool = True, **conf
     stop, bound = asyncio.Event(), loop.create_future()
     settings = uvicorn_config(built.app, port=0, shutdown_timeout=2)
     server = loop.create_task(
-        serve_until_stopped(
-            settings, stop=stop, listening=lambda names: bound.set_result(names[0][1]), signals=False
-        )
+        serve_until_stopped(settings, stop=stop, listening=lambda names: bound.set_result(names[0][1]), signals=False)
     )
     try:
         await asyncio.wait({server, bound}, return_when=asyncio.FIRST_COMPLETED)
