@@ -16,7 +16,7 @@ import io
 import json
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from tests.fakes.tensorrt_llm import FakeTensorRtLlm
 from tests.fakes.tgi import FakeTgi
 from tests.fakes.vllm import FakeVllm
 
-__all__ = ["FAKES", "WAIT", "Home", "Reply", "chat", "house", "pool"]
+__all__ = ["FAKES", "WAIT", "Home", "Reply", "chat", "house", "pool", "settled"]
 
 FAKES: dict[str, type[FakeEngine]] = {fake.kind: fake for fake in (FakeVllm, FakeTgi, FakeLlamaCpp, FakeTensorRtLlm)}
 WAIT = 10.0
@@ -53,6 +53,16 @@ def pool(model: str, *fakes: FakeEngine, options: dict[str, Any] | None = None, 
         for place, fake in enumerate(fakes)
     ]
     return {"model": model, "endpoints": endpoints, **settings}
+
+
+async def settled(what: str, holds: Callable[[], bool]) -> None:
+    """Wait until the loop has done what it has to do, where no event tells: the end of another's task or socket."""
+    try:
+        async with asyncio.timeout(WAIT):
+            while not holds():
+                await asyncio.sleep(0.005)  # noqa: ASYNC110 - there is no event to wait for
+    except TimeoutError:
+        raise AssertionError(f"not settled: {what}") from None
 
 
 class _Log(Logger):

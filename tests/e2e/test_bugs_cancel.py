@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.e2e.inside import FAKES, WAIT, Home, Reply, chat, house, pool
+from tests.e2e.inside import FAKES, WAIT, Home, Reply, chat, house, pool, settled
 from tests.e2e.scripts import HEAD, ROLE, token
 from tests.fakes.engine import FakeEngine
 from tests.fakes.server import Peer, chunked
@@ -23,16 +23,6 @@ STATES: dict[str, tuple[bool, int | str]] = {
     "before the head": (True, "head"),
     "without a stream": (False, "head"),
 }
-
-
-async def settled(what: str, holds: Callable[[], bool]) -> None:
-    """Wait until the loop has done what it has to do. There is no event for the end of another's task or socket."""
-    try:
-        async with asyncio.timeout(WAIT):
-            while not holds():
-                await asyncio.sleep(0.005)
-    except TimeoutError:
-        raise AssertionError(f"not settled: {what}") from None
 
 
 @asynccontextmanager

@@ -108,9 +108,12 @@ async def test_b03_every_spelling_of_a_stream_comes_out_as_the_same_plain_one(tm
 
 @pytest.mark.parametrize("kind", FAKES)
 async def test_b03_keep_alive_of_an_engine_is_no_event_of_ours(tmp_path: Path, kind: str) -> None:
-    async with FAKES[kind](comments=True) as fake, house(tmp_path, pool("m", fake)) as home:
-        async with home.ask(chat(stream=True)) as reply:
-            out = await reply.rest()
+    async with (
+        FAKES[kind](comments=True) as fake,
+        house(tmp_path, pool("m", fake)) as home,
+        home.ask(chat(stream=True)) as reply,
+    ):
+        out = await reply.rest()
     for line in out.split(b"\n"):
         assert line == b"" or line.startswith((b"data: {", b"data: [DONE]")), line
     assert "".join(each["choices"][0]["delta"].get("content") or "" for each in OldDecoder().read(out)) == fake.text
@@ -118,11 +121,14 @@ async def test_b03_keep_alive_of_an_engine_is_no_event_of_ours(tmp_path: Path, k
 
 async def test_b03_heartbeats_are_comments_that_the_old_client_survives(tmp_path: Path) -> None:
     settings = {"commit_after": 0.01, "heartbeat": 0.01}
-    async with FakeVllm(pause_at="head") as fake, house(tmp_path, pool("m", fake, **settings)) as home:
-        async with home.ask(chat(stream=True)) as reply:
-            beats = [await reply.event() for _ in range(3)]
-            fake.gate.set()
-            out = b"".join(beats) + await reply.rest()
+    async with (
+        FakeVllm(pause_at="head") as fake,
+        house(tmp_path, pool("m", fake, **settings)) as home,
+        home.ask(chat(stream=True)) as reply,
+    ):
+        beats = [await reply.event() for _ in range(3)]
+        fake.gate.set()
+        out = b"".join(beats) + await reply.rest()
     assert all(beat.startswith(b":") and b"data" not in beat for beat in beats)
     assert b"data: :" not in out
     assert all(line == b"" or line.startswith((b":", b"data: ")) for line in out.split(b"\n"))
