@@ -8,11 +8,24 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from engines.contract import Call, Kind, Mark
+from engines.answer import StreamEditor
+from engines.contract import Call, Kind, Mark, Usage
 from engines.dialect import Dialect
 from engines.sse import Framer
 
-__all__ = ["Recorded", "calling", "chunks", "feed_all", "recorded", "stream_through"]
+__all__ = [
+    "Recorded",
+    "calling",
+    "chunks",
+    "edit",
+    "event",
+    "feed_all",
+    "recorded",
+    "stream",
+    "stream_through",
+    "text_of",
+    "usage_of",
+]
 
 _FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -48,8 +61,6 @@ def feed_all(editor: Any, data: bytes) -> tuple[bytes, list[Mark]]:
 
 
 def stream_through(name: str, call: Call, dialect: Dialect | None = None) -> tuple[bytes, list[Mark]]:
-    from engines.answer import StreamEditor
-
     return feed_all(StreamEditor(call, dialect or Dialect()), recorded(name).body + b"\n\n")
 
 
@@ -61,3 +72,28 @@ def chunks(stream: bytes) -> list[Any]:
         payload = block.removeprefix(b"data: ")
         events.append("[DONE]" if payload == b"[DONE]" else msgspec.json.decode(payload))
     return events
+
+
+def event(delta: Any, finish: Any = None, index: int = 0, **more: Any) -> bytes:
+    choice = {"index": index, "delta": delta, "finish_reason": finish}
+    data = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+    return msgspec.json.encode({**data, **more})
+
+
+def stream(*payloads: bytes) -> bytes:
+    return b"".join(b"data: " + payload + b"\n\n" for payload in payloads)
+
+
+def edit(call: Call, *payloads: bytes) -> tuple[list[Any], list[Mark]]:
+    out, marks = feed_all(StreamEditor(call, Dialect()), stream(*payloads))
+    return chunks(out), marks
+
+
+def text_of(events: list[Any]) -> str:
+    deltas = [choice for item in events[:-1] for choice in item["choices"]]
+    return "".join(choice.get("text") or choice.get("delta", {}).get("content") or "" for choice in deltas)
+
+
+def usage_of(marks: list[Mark]) -> Usage | None:
+    known = [mark.usage for mark in marks if mark.usage is not None]
+    return known[-1] if known else None

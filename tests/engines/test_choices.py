@@ -11,8 +11,7 @@ from engines.answer import StreamEditor, edit_answer
 from engines.contract import Mark
 from engines.dialect import Dialect
 from engines.errors import Faulted
-from tests.engines.recorded import calling, chunks, feed_all, stream_through
-from tests.engines.test_answer import event, stream
+from tests.engines.recorded import calling, chunks, event, feed_all, stream, stream_through
 
 CALLED = [{"index": 0, "id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
 

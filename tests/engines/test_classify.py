@@ -177,6 +177,12 @@ def test_b42_answers_that_are_no_openai_errors_keep_their_status_and_get_a_sente
     assert error.message and "<" not in error.message and "nginx" not in error.message
 
 
+def test_b42_the_plain_text_of_tgis_http_layer_is_shown_and_a_page_is_not() -> None:
+    answer = recorded("tgi/err_json")
+    assert "expected a sequence" in classify(answer.status, answer.body, answer.content_type).message
+    assert "Bad Gateway" not in classify(400, HTML, "text/plain").message
+
+
 def test_b42_the_place_in_a_fastapi_detail_becomes_the_param() -> None:
     error = classify(422, b'{"detail":[{"loc":["body","max_tokens"],"msg":"not an int"}]}')
     assert (error.param, error.message) == ("max_tokens", "max_tokens: not an int")

@@ -78,6 +78,17 @@ def test_a_text_cut_at_every_single_byte_is_whole_again() -> None:
         assert frame(data[:cut], data[cut:]) == [data[6:-2]]
 
 
+def test_b03_a_byte_order_mark_before_the_first_event_is_no_part_of_it() -> None:
+    data = b"\xef\xbb\xbfdata: 1\n\ndata: \xef\xbb\xbf\n\n"
+    assert frame(data) == frame(*each_byte(data)) == [b"1", b"\xef\xbb\xbf"]
+    assert frame(b"\xef\xbb\xbfdata: [DONE]") == [b"[DONE]"]
+
+
+def test_b03_a_line_end_of_two_bytes_may_be_cut_in_two() -> None:
+    data = b"data: 1\r\ndata: 2\r\n\r\ndata: 3\r\n\r\n"
+    assert frame(*each_byte(data)) == [b"1\n2", b"3"]
+
+
 def test_an_event_is_given_at_once_when_its_blank_line_came() -> None:
     framer = Framer()
     assert framer.feed(b"data: 1\r\n\r\ndata: 2\r\n") == [b"1"]
