@@ -7,27 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import contextlib
 import importlib
 import importlib.util
-import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from engines.contract import Health
+from engines.process import Process, spawn
 
 __all__ = ["Command", "LaunchError", "Supervisor", "command", "free_port", "launch_type"]
-
-_SHIM = Path(__file__).with_name("child.py")
-_LINE = 4096  # characters of a log line that are kept
 
 
 class LaunchError(Exception):
@@ -128,7 +121,7 @@ class Supervisor:
         self._log: collections.deque[str] = collections.deque(maxlen=log_lines)
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
-        self._process: _Process | None = None
+        self._process: Process | None = None
 
     @property
     def log(self) -> tuple[str, ...]:
@@ -157,14 +150,7 @@ class Supervisor:
 
     def is_gone(self) -> bool:
         """Whether no process runs now. Exact: asks the kernel rather than what was last heard."""
-        process, pid = self._process, self.pid
-        if process is None or pid is None or process.ended.done():
-            return True
-        try:
-            ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:
-            return True
-        return ended is not None
+        return self._process is None or self._process.is_gone()
 
     async def stop(self) -> None:
         """End the engine and everything in its session: SIGTERM, and SIGKILL after the grace. May be called twice."""
@@ -198,17 +184,8 @@ class Supervisor:
         self.deployment_time = None
         made = self._command_for(self.port)
         began = time.monotonic()
-        transport, process = await asyncio.get_running_loop().subprocess_exec(
-            lambda: _Process(self._log),
-            *(sys.executable, "-I", "-S", str(_SHIM), str(os.getpid())),
-            *made.argv,
-            stdin=subprocess.PIPE,  # never written: its end tells the child that we are gone, on any system
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **made.env},
-            start_new_session=True,
-        )
-        self._process, self.pid = process, transport.get_pid()
+        process = await spawn(made.argv, made.env, self._log)
+        self._process, self.pid = process, process.pid
         try:
             if await self._until_ready(process.ended, began):
                 self.deployment_time = time.monotonic() - began
@@ -216,16 +193,14 @@ class Supervisor:
             code = await asyncio.shield(process.ended)
         except asyncio.CancelledError:
             # Ask the whole group to end, and give its first process the grace to do so.
-            _signal_group(transport.get_pid(), signal.SIGTERM)
+            process.signal_group(signal.SIGTERM)
             await asyncio.wait({process.ended}, timeout=self._grace)
             raise
         finally:
             # What the engine started ends with it; then nobody holds its output open, and its last words are read.
-            _signal_group(transport.get_pid(), signal.SIGKILL)
+            process.signal_group(signal.SIGKILL)
             await asyncio.wait({process.ended})
-            await asyncio.wait({process.closed}, timeout=1)
-            transport.close()
-            await asyncio.wait({process.closed})
+            await process.close()
             self.pid = None
         return self._how(code)
 
@@ -251,7 +226,8 @@ class Supervisor:
 
     def _how(self, code: int) -> str:
         """How the process ended, with its last words."""
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        names = {known.value: known.name for known in signal.Signals}
+        how = f"was ended by {names.get(-code, -code)}" if code < 0 else f"ended with exit code {code}"
         last = " | ".join(list(self._log)[-3:])
         return f"{how}; its last words: {last}" if last else how
 
@@ -262,42 +238,3 @@ class Supervisor:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
         self._on_state(health)
-
-
-class _Process(asyncio.SubprocessProtocol):
-    """One running process: keeps what it writes, line by line, and knows when it ended."""
-
-    def __init__(self, log: collections.deque[str]) -> None:
-        loop = asyncio.get_running_loop()
-        self.ended: asyncio.Future[int] = loop.create_future()
-        self.closed: asyncio.Future[None] = loop.create_future()
-        self._log = log
-        self._rest = b""
-        self._transport: asyncio.SubprocessTransport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.SubprocessTransport", transport)  # uvloop's is no subclass of it
-
-    def pipe_data_received(self, fd: int, data: bytes) -> None:
-        *lines, rest = (self._rest + data).split(b"\n")
-        self._rest = rest[-_LINE:]
-        self._keep(*lines)
-
-    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        self._keep(self._rest)
-
-    def process_exited(self) -> None:
-        assert self._transport is not None
-        self.ended.set_result(self._transport.get_returncode() or 0)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.closed.set_result(None)
-
-    def _keep(self, *lines: bytes) -> None:
-        self._log.extend(line[:_LINE].decode("utf-8", "replace").rstrip() for line in lines if line.strip())
-
-
-def _signal_group(pid: int, number: signal.Signals) -> None:
-    """Signal every process of a session's first group; it may be gone already."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)

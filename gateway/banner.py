@@ -44,7 +44,8 @@ def banner(config: Config, base_url: str) -> str:
 
 def curl_line(base_url: str, model: str, keyed: bool = False) -> str:
     """One line for a shell that streams an answer."""
-    body = {"model": model, "messages": [{"role": "user", "content": QUESTION}], "stream": True}
+    body: dict[str, object] = {"model": model, "messages": [{"role": "user", "content": QUESTION}]}
+    body |= {"temperature": 0, "stream": True}
     key = f' -H "Authorization: Bearer ${KEY_VARIABLE}"' if keyed else ""
     data = shlex.quote(json.dumps(body, ensure_ascii=False))
     url = shlex.quote(f"{base_url}/chat/completions")  # an IPv6 address holds brackets
@@ -59,7 +60,7 @@ def python_snippet(base_url: str, model: str, keyed: bool = False) -> str:
     lines += [
         "from openai import OpenAI",
         f"client = OpenAI(base_url={base_url!r}, api_key={key})",
-        f"answer = client.chat.completions.create(model={model!r}, messages={message})",
+        f"answer = client.chat.completions.create(model={model!r}, messages={message}, temperature=0)",
         "print(answer.choices[0].message.content)",
     ]
     return "\n".join(lines)

@@ -11,6 +11,7 @@ import pytest
 from engines import Attempt
 from engines.errors import Unreached
 from tests.engines.harness import RecordingSink, Serving, make_call, run
+from tests.fakes.server import Peer, chunked
 
 TEXT = "abcdefghijklmnopqrstuvwxyz" * 4
 
@@ -84,8 +85,13 @@ async def test_b10_while_the_client_takes_nothing(serving: Serving) -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_b09_from_within_the_sink(serving: Serving, stream: bool) -> None:
-    async with serving(text=TEXT) as (_, engine):
+async def test_b09_from_within_the_sink_while_more_events_are_at_hand(serving: Serving, stream: bool) -> None:
+    async with serving(text=TEXT) as (fake, engine):
+
+        async def at_once(peer: Peer) -> None:
+            await peer.send(fake.sse_head + chunked(b"".join(fake.chat_events({}))) + chunked(b""))
+
+        fake.script = at_once if stream else None
         sink = RecordingSink(on_data=lambda: _abort(attempt, sink))
         attempt = engine.open(make_call(stream=stream), sink)
         await attempt.closed()

@@ -33,7 +33,7 @@ async def test_a_failed_stream_without_done_is_the_error_that_it_says() -> None:
     async with serve("llamacpp", text="abcdef", piece=2, error_at=2) as (fake, engine):
         assert b"[DONE]" not in b"".join(fake.broken() or [])
         sink = await run(engine, RecordingSink())
-    assert (sink.error is not None and type(sink.error) is not Faulted) or sink.error.status == 500
+    assert isinstance(sink.error, Faulted) and sink.error.status == 500
 
 
 async def test_b19_embeddings_that_it_was_not_started_for_are_unsupported() -> None:

@@ -103,6 +103,7 @@ async def test_no_cookie_is_kept(fake: FakeServer, upstream: Upstream) -> None:
     await _ask(upstream)
     await _ask(upstream)
     assert fake.requests[1].header("cookie") is None
+    assert upstream._client is not None and not upstream._client.cookies
 
 
 async def test_no_proxy_of_the_environment_is_used(
@@ -241,45 +242,53 @@ async def test_leaving_an_answer_unread_closes_its_connection(fake: FakeServer, 
     await fake.empty()
 
 
-async def test_abort_closes_even_while_the_engine_takes_none_of_the_request(upstream: Upstream) -> None:
-    taken = asyncio.Event()
-    closed = asyncio.Event()
+class _Deaf(asyncio.Protocol):
+    """This is a fake: takes the beginning of a request, says `answer`, and reads nothing more until told."""
 
-    class Deaf(asyncio.Protocol):
-        def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            assert isinstance(transport, asyncio.Transport)
-            self.transport = transport
+    def __init__(self, answer: bytes) -> None:
+        self.answer = answer
+        self.taken = asyncio.Event()
+        self.closed = asyncio.Event()
+        self.received = 0
 
-        def data_received(self, data: bytes) -> None:
-            if not taken.is_set():
-                self.transport.pause_reading()
-                taken.set()
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            closed.set()
+    def data_received(self, data: bytes) -> None:
+        self.received += len(data)
+        if not self.taken.is_set():
+            self.transport.pause_reading()
+            self.transport.write(self.answer)
+            self.taken.set()
 
-    protocols: list[Deaf] = []
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed.set()
 
-    def make() -> Deaf:
-        protocols.append(Deaf())
-        return protocols[-1]
 
-    server = await asyncio.get_running_loop().create_server(make, "127.0.0.1", 0)
+@pytest.mark.parametrize("answered", [False, True])
+async def test_leaving_closes_even_while_the_engine_takes_none_of_the_request(answered: bool) -> None:
+    deaf = _Deaf(_CHUNKED + chunked(b"some") if answered else b"")
+    server = await asyncio.get_running_loop().create_server(lambda: deaf, "127.0.0.1", 0)
     upstream = Upstream(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
     exchange = upstream.exchange("POST", "/x", [], bytes(30_000_000))
 
     async def send() -> None:
         async with exchange:
-            raise AssertionError("nobody answers")
+            await exchange.chunk()
 
     task = asyncio.get_running_loop().create_task(send())
-    await taken.wait()
-    exchange.abort()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
+    await deaf.taken.wait()
+    if answered:
         await task
-    protocols[0].transport.resume_reading()
-    await closed.wait()  # reset, not held open until 30 MB were read
+    else:
+        exchange.abort()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    deaf.transport.resume_reading()
+    await deaf.closed.wait()
+    assert deaf.received < 20_000_000, "closed at once, not when all of the request had been read"
     server.close()
     await upstream.aclose()
 
