@@ -59,8 +59,8 @@ async def settled(what: str, holds: Callable[[], bool]) -> None:
     """Wait until the loop has done what it has to do, where no event tells: the end of another's task or socket."""
     try:
         async with asyncio.timeout(WAIT):
-            while not holds():
-                await asyncio.sleep(0.005)  # noqa: ASYNC110 - there is no event to wait for
+            while not holds():  # noqa: ASYNC110 - there is no event to wait for
+                await asyncio.sleep(0.005)
     except TimeoutError:
         raise AssertionError(f"not settled: {what}") from None
 
