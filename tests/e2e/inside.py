@@ -283,6 +283,7 @@ async def house(folder: Path, *pools: dict[str, Any], ready: bool = True, **conf
         config: further keys of the configuration.
     """
     log = _Log()
+    log.capture()
     built = Gateway(parse(json.dumps({"pools": list(pools), **config}), folder), log)
     loop = asyncio.get_running_loop()
     stop, bound = asyncio.Event(), loop.create_future()
