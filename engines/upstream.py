@@ -16,8 +16,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from contextvars import ContextVar
-from email.utils import formatdate, parsedate_to_datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from types import TracebackType
 from typing import Final, Self
@@ -28,20 +28,18 @@ from httpx_aiohttp import AiohttpTransport
 
 from engines.contract import Headers
 from engines.errors import EngineError, Gone, Lost, Malformed, Unreached
+from engines.retry_after import read_retry_after
 
 __all__ = ["Exchange", "Upstream"]
 
 KEEP_IDLE: Final = 2.0
 """Seconds that an unused connection is kept; below every engine's own limit."""
 
-_WHOLE: Final = 1 << 20
-"""Bodies up to this size are handed over in one piece, larger ones in pieces of `_PIECE`."""
+_WHOLE: Final = 1 << 20  # bodies up to this size are handed over in one piece, larger ones in pieces
 _PIECE: Final = 1 << 16
 
-_KNOCKS: Final = (0.0, 0.06, 0.12)
-"""Seconds before each try to connect when an engine was lost: 180 ms for a dying process to give up its port."""
+_KNOCKS: Final = (0.0, 0.06, 0.12)  # pauses before each: 180 ms for a dying process to give up its port
 _KNOCK_TIMEOUT: Final = 0.5
-
 _DRAIN_SECONDS: Final = 1.0
 _DRAIN_BYTES: Final = 1 << 16
 
@@ -189,10 +187,8 @@ class Exchange:
         if not self._ended:
             self.abort()
         if self._response is not None:
-            try:
+            with suppress(httpx.HTTPError, aiohttp.ClientError, OSError):  # said already, while it was read
                 await self._response.aclose()
-            except (httpx.HTTPError, aiohttp.ClientError, OSError):
-                self.abort()  # what was to be said of this answer has been said
 
     def connected(self, connection: aiohttp.connector.Connection) -> None:
         """The connector gave this request a connection."""
@@ -204,18 +200,8 @@ class Exchange:
         return None if self._response is None else self._response.headers.get(name)
 
     def retry_after(self) -> float | None:
-        """Seconds that the engine asks to be left alone, from `retry-after` in either of its forms; None: not said."""
-        value = self.header("retry-after")
-        if value is None:
-            return None
-        if value.strip().isdecimal():
-            return float(value[:10])
-        now = self.header("date") or formatdate(usegmt=True)  # the engine's clock and ours may differ
-        try:
-            wait = parsedate_to_datetime(value) - parsedate_to_datetime(now)
-        except (TypeError, ValueError):
-            return None
-        return max(0.0, wait.total_seconds())
+        """Seconds that the engine asks to be left alone; None: it does not say."""
+        return read_retry_after(self.header("retry-after"), self.header("date"))
 
     async def chunk(self) -> bytes:
         """The next bytes of the answer as they come off the wire (16 KB at most), b"" at its end."""
