@@ -427,6 +427,13 @@ def test_ids_that_look_like_attempts_do_not_collide() -> None:
     assert sum(state.inflight for state in router.states(3.0).values()) == 0
 
 
+def test_a_mirror_never_takes_the_id_of_an_ask_that_waits() -> None:
+    router = ready(endpoint("a", slots=1), endpoint("b", slots=0))
+    fill(router, 1, 1.0)
+    assert router.decide(ask("r1/m1"), 1.0).action == "wait"
+    assert router.mirror(ask("r1"), "b", 1.0) == "r1/m2"
+
+
 def test_stale_load_is_not_shown() -> None:
     router = ready(endpoint("a"))
     router.set_load("a", Load(running=3, kv_used=0.5), 1.0)
