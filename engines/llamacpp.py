@@ -13,6 +13,8 @@ class LlamaCpp(OpenAIEngine):
 
     kind = "llamacpp"
     dialect = LLAMACPP
+    # It promises "Keep-Alive: timeout=5" and closes at once. A call written meanwhile would be lost.
+    closes_after_stream = True
 
 
 def build(name: str, options: Options) -> LlamaCpp:

@@ -75,7 +75,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class OpenAIEngine:
-    """An `Engine` over HTTP. A subclass states its `kind`, its `dialect` and where its health route is.
+    """An `Engine` over HTTP. A subclass states its `kind`, its `dialect` and how else it differs.
 
     Args:
         name: the endpoint's name.
@@ -87,6 +87,7 @@ class OpenAIEngine:
     kind: str = ""
     dialect: ClassVar[Dialect]
     health_path: ClassVar[str] = "/health"
+    closes_after_stream: ClassVar[bool] = False
 
     def __init__(self, name: str, options: Options) -> None:
         self.name = name
@@ -125,6 +126,7 @@ class OpenAIEngine:
             headers=self._headers(call),
             call=call,
             sink=sink,
+            closes_after_stream=self.closes_after_stream,
         )
         self._attempts.add(attempt)
         attempt.task.add_done_callback(lambda _: self._attempts.discard(attempt))

@@ -66,3 +66,12 @@ def test_the_fake_streams_what_llamacpp_was_seen_to_stream() -> None:
     for name in ("llamacpp/chat_stream", "llamacpp/chat_stream_usage", "llamacpp/completions_stream"):
         framed = b"".join(b"data: " + compact(event) + b"\n\n" for event in captured_events(name))
         assert (framed + b"data: [DONE]").strip() == captured(name)[2].strip()
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_call_right_after_a_stream_is_not_lost_to_the_connection_that_it_closes(stream: bool) -> None:
+    async with serve("llamacpp", text="abc") as (_, engine):
+        for _ in range(3):
+            await run(engine, RecordingSink())
+            sink = await run(engine, RecordingSink(), stream=stream)
+            assert sink.error is None

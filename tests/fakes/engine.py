@@ -53,6 +53,7 @@ class FakeEngine(FakeServer):
     kind: ClassVar[str]
     sse_head: ClassVar[bytes]
     health_path: ClassVar[str] = "/health"
+    closes_after_stream: ClassVar[bool] = False
     comment: ClassVar[bytes] = b":\n\n"
     done: ClassVar[bytes] = b"data: [DONE]\n\n"
 
@@ -207,6 +208,8 @@ class FakeEngine(FakeServer):
             await peer.send(chunked(event), self.cut)
             if self.delay:
                 await asyncio.sleep(self.delay)
+        if self.closes_after_stream:
+            peer.close_on_next()
         await peer.send(chunked(b""), self.cut)
 
     async def _pause(self, at: int | str) -> None:
