@@ -46,6 +46,7 @@ def make_call(
         model=PUBLIC,
         fields={name: msgspec.Raw(msgspec.json.encode(value)) for name, value in body.items()},
         stream=stream,
+        max_tokens=fields.get("max_tokens"),  # type: ignore[arg-type]
         include_usage=include_usage,
         headers=headers,
     )

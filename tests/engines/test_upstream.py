@@ -6,7 +6,6 @@ import asyncio
 import gc
 import os
 import ssl
-from typing import cast
 
 import pytest
 
@@ -198,54 +197,6 @@ async def test_leaving_an_answer_unread_closes_its_connection(fake: FakeServer, 
         assert await exchange.chunk() == b"some"
     await fake.peer_gone.wait()
     await fake.empty()
-
-
-class _Deaf(asyncio.Protocol):
-    """This is a fake: takes the beginning of a request, says `answer`, and reads nothing more."""
-
-    def __init__(self, answer: bytes) -> None:
-        self.answer = answer
-        self.taken = asyncio.Event()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        if not self.taken.is_set():
-            self.transport.pause_reading()
-            self.transport.write(self.answer)
-            self.taken.set()
-
-
-@pytest.mark.parametrize("answered", [False, True])
-async def test_leaving_closes_even_while_the_engine_takes_none_of_the_request(answered: bool) -> None:
-    deaf = _Deaf(_CHUNKED + chunked(b"some") if answered else b"")
-    server = await asyncio.get_running_loop().create_server(lambda: deaf, "127.0.0.1", 0)
-    upstream = Upstream(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-    exchange = upstream.exchange("POST", "/x", [], bytes(30_000_000))
-
-    async def send() -> None:
-        async with exchange:
-            await exchange.chunk()
-
-    task = asyncio.get_running_loop().create_task(send())
-    await deaf.taken.wait()
-    connection = exchange._connection
-    assert connection is not None and connection.transport is not None
-    sock = connection.transport.get_extra_info("socket")
-    if answered:
-        await task
-    else:
-        exchange.abort()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-    await asyncio.sleep(0)  # asyncio closes an aborted transport in its next turn
-    await asyncio.sleep(0)
-    assert sock.fileno() == -1, "closed now, although bytes of the request are still unsent"
-    deaf.transport.abort()
-    server.close()
-    await upstream.aclose()
 
 
 async def test_b09_cancelled_requests_leave_no_connection_and_no_descriptor(

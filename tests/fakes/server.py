@@ -44,6 +44,10 @@ class Peer:
         """Break off (RST), as a killed process's peer sees it."""
         self._connection.reset()
 
+    def close_on_next(self) -> None:
+        """Take no further request on this connection: it breaks off when one comes, as one that was just closing."""
+        self._connection.closing = True
+
     async def hang(self) -> None:
         """Say nothing more; ends when the client leaves."""
         await self.request.gone.wait()
@@ -175,6 +179,7 @@ class _Connection(asyncio.Protocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._transport: asyncio.Transport | None = None
+        self.closing = False
         self._ours = False  # it was the script that broke off
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -187,6 +192,9 @@ class _Connection(asyncio.Protocol):
         self._server._opened(self)
 
     def data_received(self, data: bytes) -> None:
+        if self.closing:
+            self.reset()
+            return
         self._buffer += data
         self._next()
 
