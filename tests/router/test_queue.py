@@ -150,17 +150,28 @@ def test_who_waits_takes_an_endpoint_that_comes() -> None:
 
 def test_who_waits_takes_an_endpoint_that_had_gone_and_came_back_unseen() -> None:
     router = ready(endpoint("a", slots=1), endpoint("b", slots=1))
-    fill(router, 2, 1.0)
+    there = {decision.endpoint: decision.attempt for decision in fill(router, 2, 1.0)}
     router.decide(ask("w0"), 1.0)
+    router.set_load("a", Load(), 1.0)
     router.wake(1.0)
     router.finish("w0", 1.0, outcome="cancelled")
     router.set_health("b", "down", 2.0)
     assert router.decide(ask("w"), 2.0).action == "wait"
-    for number in range(2):
-        router.finish(f"f{number}", 2.5)
-    router.decide(ask("again"), 2.5)
+    router.finish(there["b"], 2.5)
     router.set_health("b", "ready", 3.0)
-    assert {endpoint for _, _, endpoint in woken(router, 3.0)} == {"a", "b"}
+    assert woken(router, 3.0) == [("w", "send", "b")]
+
+
+def test_who_comes_later_takes_the_room_that_is_not_kept_for_one_before() -> None:
+    tools = frozenset({"tools"})
+    fleet = [endpoint("best", "tensorrt_llm", slots=4, features=tools), endpoint("next", slots=1)]
+    router = ready(*fleet, policy="latency")
+    fill(router, 5, 1.0)
+    router.decide(ask("large", sequences=4, features=tools), 2.0)
+    router.decide(ask("small"), 2.0)
+    for number in (0, 1, 2, 4):
+        router.finish(f"f{number}", 3.0)
+    assert woken(router, 3.0) == [("small", "send", "next")]
 
 
 def test_next_wake_names_the_end_of_a_moment_of_overload() -> None:
