@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from engines.contract import Load
 from router import Router, Slo
-from router.queue import QUEUE_LONGEST, Queue, Waiting
+from router.queue import QUEUE_LONGEST
 from router.state import LOAD_FRESH_S
 from tests.router.build import ask, endpoint, fill, measure, ready
 
@@ -277,25 +275,3 @@ def test_who_waits_for_gpus_is_not_rejected_because_the_cpu_is_too_slow() -> Non
     assert (decision.action, decision.candidates["cpu"].removed_by) == ("wait", "over_slo")
     router.finish("f0", 11.0)
     assert woken(router, 11.0) == [("w", "send", "gpu")]
-
-
-def test_the_queue_forgets_deadlines_of_those_that_were_served() -> None:
-    queue = Queue()
-    for number in range(5000):
-        queue.add(Waiting(f"w{number}", f"w{number}", 0, 0.0, queue.number, deadline=1e9))
-        assert queue.take(f"w{number}") is not None
-    assert len(queue._deadlines) < 200
-    assert not queue.wanted
-
-
-@pytest.mark.parametrize("count", [3, 50])
-def test_the_queue_stays_in_order_whoever_is_taken(count: int) -> None:
-    queue = Queue()
-    for number in range(count):
-        queue.add(Waiting(f"w{number}", f"w{number}", number % 3, float(count - number), queue.number))
-    for number in range(0, count, 2):
-        taken = queue.take(f"w{number}")
-        assert taken is not None and taken.attempt == f"w{number}"
-    keys = [waiting.key for waiting in queue.in_order()]
-    assert keys == sorted(keys)
-    assert len(queue) == count - len(range(0, count, 2))
