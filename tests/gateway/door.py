@@ -204,7 +204,7 @@ async def open_door(
     limit: int = LIMIT,
     pools: dict[str, Pool] | None = None,
     protocol: type[EdgeProtocol] = EdgeProtocol,
-    metrics: Callable[[], Awaitable[tuple[bytes, str]]] | None = None,
+    shutdown_timeout: float = 5.0,
 ) -> AsyncIterator[Door]:
     observed: list[Served] = []
     decisions = Remembered()
@@ -218,12 +218,12 @@ async def open_door(
         body_limit=limit,
         serve=serve,
         observe=observed.append,
-        metrics=metrics or exposition,
+        metrics=exposition,
         decisions=decisions,
     )
     stop = asyncio.Event()
     bound: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    config = uvicorn_config(application(house), port=0, shutdown_timeout=5, protocol=protocol)
+    config = uvicorn_config(application(house), port=0, shutdown_timeout=shutdown_timeout, protocol=protocol)
     server = asyncio.get_running_loop().create_task(
         serve_until_stopped(config, stop=stop, listening=lambda names: bound.set_result(names[0][1]), signals=False)
     )
@@ -246,4 +246,5 @@ def on_both_loops(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..
     first = inspect.Parameter("loop_factory", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     run.__signature__ = signature.replace(parameters=[first, *signature.parameters.values()])  # type: ignore[attr-defined]
     loops = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
-    return pytest.mark.parametrize("loop_factory", loops.values(), ids=loops.keys())(run)
+    marked: Callable[..., None] = pytest.mark.parametrize("loop_factory", loops.values(), ids=loops.keys())(run)
+    return marked

@@ -328,6 +328,22 @@ async def test_calls_in_flight_may_end_when_the_server_stops() -> None:
         assert (answer.status, answer.headers["connection"]) == (200, "close")
 
 
+async def test_a_call_that_outlasts_the_shutdown_is_told_503() -> None:
+    entered, never = asyncio.Event(), asyncio.Event()
+
+    async def held(pool: Pool, request: Request, client: Client) -> None:
+        entered.set()
+        await never.wait()
+
+    async with AsyncExitStack() as outlives, asyncio.timeout(20):
+        async with open_door(held, shutdown_timeout=0.1) as door:
+            wire = await outlives.enter_async_context(door.wire())
+            await wire.send(request(body=chat()))
+            await entered.wait()
+        answer = await wire.answer()
+        assert (answer.status, answer.error["code"], answer.headers["retry-after"]) == (503, "shutting_down", "1")
+
+
 async def test_openais_own_client_understands_every_refusal_and_finds_a_name_with_a_slash() -> None:
     plain, hashed = make_key()
     async with open_door(keys=KeyRing([KeyEntry("k", hashed)])) as door:
