@@ -22,9 +22,7 @@ ROUTES = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
 
 
 async def test_a_call_reaches_serve_with_what_its_headers_ask() -> None:
-    pool = Pool(
-        model="tiny", router=Still(), engines={}, slo=Slo(ttft=0.4, tpot=0.04), allowed_policies=frozenset({"latency"})
-    )
+    pool = pool_of("tiny", Still(), slo=Slo(ttft=0.4, tpot=0.04), allowed_policies=frozenset({"latency"}))
     async with open_door(pools={"tiny": pool}) as door:
         plain = (await door.ask(body=chat(temperature=None))).json
         assert (plain["ttft"], plain["tpot"], plain["policy"], plain["explain"]) == (0.4, 0.04, None, False)
