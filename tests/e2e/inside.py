@@ -19,9 +19,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
-
-from openai import AsyncOpenAI
+from typing import TYPE_CHECKING, Any
 
 from gateway.app import Gateway
 from gateway.config import parse
@@ -34,6 +32,9 @@ from tests.fakes.llamacpp import FakeLlamaCpp
 from tests.fakes.tensorrt_llm import FakeTensorRtLlm
 from tests.fakes.tgi import FakeTgi
 from tests.fakes.vllm import FakeVllm
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
 
 __all__ = ["FAKES", "WAIT", "Home", "Reply", "chat", "house", "pool", "settled"]
 
@@ -197,6 +198,8 @@ class Home:
         return f"http://127.0.0.1:{self.port}/v1"
 
     def sdk(self, **options: Any) -> AsyncOpenAI:
+        from openai import AsyncOpenAI  # which takes half a second to load
+
         settings = {"base_url": self.base_url, "api_key": "none", "max_retries": 0, "timeout": WAIT} | options
         return AsyncOpenAI(**settings)
 

@@ -49,6 +49,7 @@ async def test_b06_a_line_without_end_stops_at_the_cap_and_harms_no_other_stream
             await peer.send(chunked(b"data: "))
             for _ in range(64 * MB // 16_384):
                 await peer.send(piece)
+            peer.close()
 
         endless.script = script
         pools = [
