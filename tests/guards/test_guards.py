@@ -20,7 +20,7 @@ from tests.guards.guards import GUARDS, IDS, Guard
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("engines", "router", "gateway", "tests")
 FAILED = 1  # pytest's exit code where tests failed; broken code, no tests and misuse have others
-SECONDS = 30  # for a test that hangs where its guard is missing
+SECONDS = 20  # for a test that hangs where its guard is missing
 
 Ran = subprocess.CompletedProcess[str]
 
