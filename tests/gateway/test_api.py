@@ -15,7 +15,7 @@ import pytest
 from gateway.auth import KeyEntry, KeyRing, make_key
 from gateway.contract import Client, Pool, Request
 from router import Slo
-from tests.gateway.door import MODELS, Still, chat, echo, open_door, request, state
+from tests.gateway.door import MODELS, Still, chat, echo, open_door, pool_of, request, state
 
 CANARY = "sk-proj-CANARYcanary0123456789abcdef"
 ROUTES = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
@@ -192,7 +192,7 @@ async def test_a_body_that_is_no_json_object_is_400(body: bytes) -> None:
 
 async def test_readiness_says_which_pools_are_not_and_why() -> None:
     def pool(**standing: Any) -> Pool:
-        return Pool(model="m", router=Still(**standing), engines={})
+        return pool_of("m", Still(**standing))
 
     down = pool(e0=state("loading", eligible=False), e1=state("ready", "open", eligible=False))
     async with open_door(pools={"a": down, "b": pool()}) as door:
