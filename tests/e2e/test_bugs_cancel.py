@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -108,6 +109,7 @@ async def test_b09_a_call_that_waits_for_a_place_is_never_sent_for_a_client_that
             await home.told(2)
         assert len(fake.requests) == before + 1
         assert home.inflight() == 0
+        assert not home.gateway.pools["m"].router.wake(time.monotonic()), "nothing of it is queued any more"
 
 
 class Baseline:

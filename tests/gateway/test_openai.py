@@ -248,3 +248,9 @@ def test_an_ask_takes_its_wishes_from_headers_before_the_pool_each_by_itself() -
     assert openai.ask(read(user="u"), {}, 5.0).session == "u"
     assert openai.ask(read(), {}, 5.0).slo is None
     assert openai.ask(read("embeddings"), {}, 5.0).kind == "embed"
+
+
+def test_b33_only_the_trace_context_is_taken_from_a_clients_headers() -> None:
+    sent = {"authorization": "Bearer k", "cookie": "k", "traceparent": "00-1", "x-api-key": "k", "tracestate": "a=b"}
+    assert openai.trace_context(sent) == (("traceparent", "00-1"), ("tracestate", "a=b"))
+    assert openai.trace_context({"authorization": "Bearer k"}) == ()

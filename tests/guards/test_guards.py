@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.guards.guards import GUARDS, IDS, Guard
+from tests.guards.guard import Guard
+from tests.guards.guards import GUARDS, IDS
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("engines", "router", "gateway", "tests")
