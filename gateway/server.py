@@ -17,6 +17,7 @@ __all__ = ["run", "serve_until_stopped", "uvicorn_config"]
 
 KEEP_ALIVE = 75  # seconds; longer than the common 60 of load balancers, so that they close first
 BACKLOG = 2048
+FAREWELL = 2.0  # seconds for calls to tell their clients, after a second signal
 
 
 def uvicorn_config(
@@ -107,6 +108,18 @@ class _Server(uvicorn.Server):
     def stop(self) -> None:
         self.force_exit = self.should_exit
         self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        if self.force_exit:
+            # uvicorn would leave calls and lifespan to be torn down with the loop, in whatever order.
+            tasks = set(self.server_state.tasks)
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                await asyncio.wait(tasks, timeout=FAREWELL)
+            self.drop()
+            await self.lifespan.shutdown()
 
     def drop(self) -> None:
         """Close everything at once (uvicorn leaves its sockets open when it is cancelled)."""
