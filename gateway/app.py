@@ -88,10 +88,6 @@ class Gateway:
         """Calls that are being served."""
         return self._line.active
 
-    def cut(self) -> None:
-        """End every call now, each with an error that says why."""
-        self._line.cut()
-
     async def settled(self) -> dict[str, str]:
         """Wait until launched engines are up and every endpoint was looked at: those that can take no call, and why."""
         for supervisor in self.supervisors.values():
@@ -240,7 +236,6 @@ async def _serve(config: Config, log: Logger, sockets: list[socket.socket], out:
     def cut() -> None:
         nonlocal cut_off
         cut_off = gateway.active
-        gateway.cut()
 
     await server.serve_until_stopped(
         server.uvicorn_config(gateway.app),

@@ -14,9 +14,8 @@ import msgspec
 
 from engines import EngineError, Headers
 from engines.contract import Attempt
-from engines.errors import Aborted
 from gateway.contract import Client, ClientGone, Observer, Pool, Request, Served
-from gateway.errors import ShuttingDown, error_event, render
+from gateway.errors import error_event, render
 from gateway.observe import observation
 from gateway.outcome import call_outcome, may_go_on, outcome_of
 from gateway.rejection import rejection
@@ -53,11 +52,6 @@ class Line:
             await exchange.run()
         finally:
             self._active.discard(exchange)
-
-    def cut(self) -> None:
-        """End every call now: its client gets an error, or an error event in a stream that has begun."""
-        for exchange in list(self._active):
-            exchange.cut()
 
 
 class _Try(msgspec.Struct):
@@ -97,13 +91,6 @@ class _Exchange:
         )
         self._try: _Try | None = None
         self._started = False
-        self._cut = asyncio.Event()
-
-    def cut(self) -> None:
-        """End the call now, wherever it is."""
-        self._cut.set()
-        if self._try is not None:
-            self._try.relay.fail(Aborted("The gateway is shutting down; ask again."))
 
     async def run(self) -> None:
         try:
@@ -112,10 +99,12 @@ class _Exchange:
                 self._note(status=200, outcome="ok")
             else:
                 await self._refuse(error)
-        except ShuttingDown as error:
-            await self._refuse(error)
         except ClientGone:
             self._note(status=499 if not self._started else 200, outcome="cancelled")
+        except asyncio.CancelledError:
+            # The server is stopping, and whoever called this tells the client so.
+            self._note(status=200 if self._started else 503, outcome="error", code="shutting_down")
+            raise
         finally:
             elapsed = self._clock() - self._request.arrived
             self._note(total=elapsed, overhead=self._pace.overhead(elapsed))
@@ -146,12 +135,9 @@ class _Exchange:
         before = self._clock()
         waiting = self._pool.waiting.settled(decision)
         gone = asyncio.get_running_loop().create_task(self._client.gone.wait())
-        cut = asyncio.get_running_loop().create_task(self._cut.wait())
         try:
-            events: set[asyncio.Future[Any]] = {waiting, gone, cut}
+            events: set[asyncio.Future[Any]] = {waiting, gone}
             await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
-            if cut.done():
-                raise ShuttingDown("The gateway is shutting down; ask again.")
             if waiting.done() and not self._client.gone.is_set():
                 settled = waiting.result()
                 self._note(decisions=(*self._served.decisions, settled))
@@ -165,7 +151,6 @@ class _Exchange:
         finally:
             waiting.cancel()
             gone.cancel()
-            cut.cancel()
             self._pace.upstream += self._clock() - before
 
     async def _attempt(self, decision: Decision, tries: int, reran: bool) -> tuple[EngineError | None, Decision | None]:

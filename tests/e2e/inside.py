@@ -293,7 +293,6 @@ async def house(folder: Path, *pools: dict[str, Any], ready: bool = True, **conf
             settings,
             stop=stop,
             listening=lambda names: bound.set_result(names[0][1]),
-            cut=built.cut,
             patience=2,
             signals=False,
         )

@@ -98,7 +98,7 @@ async def test_a_stop_lets_streams_end_and_a_second_one_cuts_them_off_with_an_er
     assert code == 0
     assert "Traceback" not in said and "Unclosed" not in said
     if signals == 2:
-        assert b'"error":{"message":"The gateway is shutting down' in rest
+        assert b'"error":{"message":"This gateway is shutting down' in rest
         assert b"[DONE]" not in rest and b'"finish_reason":"stop"' not in rest
         assert said.rstrip().endswith("Stopped; 1 call cut off.")
         assert fake.peer_gone.is_set()
