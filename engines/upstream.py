@@ -64,6 +64,7 @@ class Upstream:
         self._connect = connect
         self._tls = _tls(verify_tls) if self._base.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._client: httpx.AsyncClient | None = None
+        self._targets: dict[str, httpx.URL] = {}
         self._closed = False
         self.is_gone = is_gone
 
@@ -97,7 +98,10 @@ class Upstream:
             await client.aclose()
 
     def _request(self, method: str, path: str, headers: Headers, body: bytes) -> httpx.Request:
-        target = self._base.copy_with(raw_path=(self._base.path.rstrip("/") + path).encode("ascii"))
+        target = self._targets.get(path)
+        if target is None:  # there are a handful; making one costs as much as sending to it
+            target = self._base.copy_with(raw_path=(self._base.path.rstrip("/") + path).encode("ascii"))
+            self._targets[path] = target
         named = [*headers, ("content-length", str(len(body)))] if body else list(headers)
         content = body if len(body) <= _WHOLE else _Pieces(body)
         if isinstance(content, bytes):
