@@ -15,8 +15,8 @@ CALLS: tuple[Guard, ...] = (
     Guard(
         "B09",
         "gateway/serve.py",
-        "            current.attempt.abort(type(exc).__name__)",
-        "            exc.args",
+        '            if outcome != "ok":\n                current.attempt.abort(',
+        '            if outcome == "ok":\n                current.attempt.abort(',
         f"{_CANCEL}b09_the_engine_sees_at_once_that_the_client_is_gone[vllm-before the first token]",
     ),
     Guard(
@@ -29,8 +29,8 @@ CALLS: tuple[Guard, ...] = (
     Guard(
         "B09",
         "gateway/serve.py",
-        "both: set[asyncio.Future[Any]] = {waiting, gone}",
-        "both: set[asyncio.Future[Any]] = {waiting}",
+        "events: set[asyncio.Future[Any]] = {waiting, gone}",
+        "events: set[asyncio.Future[Any]] = {waiting}",
         f"{_CANCEL}b09_a_call_that_waits_for_a_place_is_never_sent_for_a_client_that_left",
     ),
     Guard(
@@ -73,8 +73,8 @@ CALLS: tuple[Guard, ...] = (
     Guard(
         "B12",
         "gateway/serve.py",
-        "elif error.failure is not None and not current.relay.passed and _may_go_on(",
-        "elif error.failure is not None and _may_go_on(",
+        "elif error.failure is not None and not current.relay.passed and may_go_on(",
+        "elif error.failure is not None and may_go_on(",
         f"{_FAILOVER}b12_what_has_begun_to_reach_the_client_is_never_begun_again[content-killed]",
     ),
     Guard(
@@ -86,7 +86,7 @@ CALLS: tuple[Guard, ...] = (
     ),
     Guard(
         "B12",
-        "gateway/serve.py",
+        "gateway/outcome.py",
         'return error.retry == "free" or (error.retry == "once" and pool.rerun == "gone" and not reran)',
         "return True",
         f"{_FAILOVER}b12_an_engine_that_lives_on_may_still_be_at_work_so_its_call_is_not_run_again",
