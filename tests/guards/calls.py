@@ -15,8 +15,8 @@ CALLS: tuple[Guard, ...] = (
     Guard(
         "B09",
         "gateway/serve.py",
-        'current.attempt.abort(type(error).__name__ if error is not None else "the client left")',
-        "pass",
+        '            if outcome != "ok":\n                current.attempt.abort(',
+        '            if outcome == "ok":\n                current.attempt.abort(',
         f"{_CANCEL}b09_the_engine_sees_at_once_that_the_client_is_gone[vllm-before the first token]",
     ),
     Guard(
