@@ -8,7 +8,9 @@ from engines.errors import Faulted, Loading, Unsupported
 from tests.engines.harness import RecordingSink, run, serve
 from tests.fakes.engine import captured, captured_events, compact
 from tests.fakes.llamacpp import FakeLlamaCpp
-from tests.fakes.server import Peer, response
+from tests.fakes.server import Peer, Script, response
+
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 
 
 async def test_while_it_loads_every_route_is_loading_and_free_to_retry() -> None:
@@ -75,3 +77,54 @@ async def test_a_call_right_after_a_stream_is_not_lost_to_the_connection_that_it
             await run(engine, RecordingSink())
             sink = await run(engine, RecordingSink(), stream=stream)
             assert sink.error is None
+
+
+def applies(prompt: str) -> Script:
+    async def answer(peer: Peer) -> None:
+        # As llama.cpp does: the tools are in the prompt where the template shows them.
+        offered = [tool["function"]["name"] for tool in peer.request.json["tools"]]
+        await peer.send(response(200, {"prompt": prompt.format(tools=" ".join(offered))}))
+
+    return answer
+
+
+async def test_tools_that_the_models_template_would_leave_out_are_refused() -> None:
+    async with serve("llamacpp") as (fake, engine):
+        fake.route("POST", "/apply-template", applies("<|im_start|>user\nHello<|im_end|>"))
+        assert (await engine.probe()).state == "ready"
+        sink = await run(engine, RecordingSink(), tools=[TOOL])
+        assert isinstance(sink.error, Unsupported) and sink.error.param == "tools"
+        assert "template" in sink.error.message
+        assert (await run(engine, RecordingSink())).error is None
+        # Another model comes up, and is asked anew; one that stays is not.
+        fake.health = fake.loading()
+        assert (await engine.probe()).state == "loading"
+        fake.health = None
+        fake.route("POST", "/apply-template", applies("<tools>{tools}</tools>Hello"))
+        await engine.probe()
+        await engine.probe()
+        assert (await run(engine, RecordingSink(), tools=[TOOL])).error is None
+        assert sum(request.path == "/apply-template" for request in fake.requests) == 2
+
+
+@pytest.mark.parametrize("said", [response(404, b""), response(500, b"{}"), response(200, b"no JSON"), None])
+async def test_tools_go_out_where_llamacpp_does_not_say_what_its_template_does(said: bytes | None) -> None:
+    async def answer(peer: Peer) -> None:
+        if said is None:
+            peer.reset()
+        else:
+            await peer.send(said)
+
+    async with serve("llamacpp") as (fake, engine):
+        fake.route("POST", "/apply-template", answer)
+        assert (await engine.probe()).state == "ready"
+        assert (await run(engine, RecordingSink(), tools=[TOOL])).error is None
+        assert fake.requests[-1].json["tools"] == [TOOL]
+
+
+async def test_the_question_for_the_template_carries_the_engines_key() -> None:
+    async with serve("llamacpp", {"api_key": "sk-own"}) as (fake, engine):
+        fake.route("POST", "/apply-template", applies("{tools}"))
+        await engine.probe()
+        (asked,) = (request for request in fake.requests if request.path == "/apply-template")
+        assert asked.header("authorization") == "Bearer sk-own"
