@@ -1,13 +1,14 @@
 """llama.cpp's `llama-server`. It answers 503 while it loads, ignores the model's name and queues without bound.
 
 Where the model's chat template knows no tools, llama.cpp leaves them out of the prompt without a word, `tool_choice`
-"required" with them. So it is asked once, when it has come up, for the prompt that it makes of a call with a tool.
+"required" with them. So it is asked once, when it has come up, what its template knows, and where that is no tools for
+the prompt that it makes of a call with one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -26,11 +27,22 @@ _QUESTION: Final = msgspec.json.encode(
     }
 )
 _NO_TOOLS: Final = "the model's chat template knows no tools, so the engine would leave them out"
-_PROMPT_BODY: Final = 1 << 20
+_BODY: Final = 1 << 20  # the template is among the properties
+
+
+class _Caps(msgspec.Struct, frozen=True):
+    supports_tools: bool = True
+
+
+class _Props(msgspec.Struct):
+    chat_template_caps: _Caps = _Caps()
 
 
 class _Applied(msgspec.Struct):
     prompt: str
+
+
+_Answer = TypeVar("_Answer", _Props, _Applied)
 
 
 class LlamaCpp(OpenAIEngine):
@@ -61,19 +73,27 @@ class LlamaCpp(OpenAIEngine):
         return health
 
     async def _drops_tools(self) -> bool:
-        """True where it was seen to. An engine that does not say, older ones or one without a template, is let be."""
-        headers = [("content-type", "application/json"), *self._own]
+        """True where it was seen to. An engine that does not say (older ones) is let be."""
         try:
             async with asyncio.timeout(self._options.probe_timeout):
-                async with self._upstream.exchange("POST", "/apply-template", headers, _QUESTION) as exchange:
-                    body, _ = await exchange.read(_PROMPT_BODY)
+                props = await self._said("GET", "/props", _Props)
+                if props is None or props.chat_template_caps.supports_tools:
+                    return False
+                # Some versions of llama.cpp tell tools to a model whose template knows none, in words of their own.
+                applied = await self._said("POST", "/apply-template", _Applied, _QUESTION)
         except (TimeoutError, EngineError):
             return False
+        return applied is not None and _TOOL not in applied.prompt
+
+    async def _said(self, method: str, path: str, kind: type[_Answer], body: bytes = b"") -> _Answer | None:
+        """The answer of this route, None where it is another. Raises EngineError."""
+        headers = [*self._own, *([("content-type", "application/json")] if body else [])]
+        async with self._upstream.exchange(method, path, headers, body) as exchange:
+            answer, _ = await exchange.read(_BODY)
         try:
-            applied = msgspec.json.decode(body, type=_Applied)
+            return msgspec.json.decode(answer, type=kind) if exchange.status == 200 else None
         except msgspec.DecodeError:
-            return False
-        return exchange.status == 200 and _TOOL not in applied.prompt
+            return None
 
 
 def build(name: str, options: Options) -> LlamaCpp:
