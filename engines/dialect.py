@@ -24,7 +24,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
             has no effect and refused where it has one; a kind that is missing is not served. None: all pass.
         newer: fields of `accepts` that older builds refuse, so they are left out where the value has no effect.
         drops: fields that are always left out because the engine has no use for them and OpenAI gives them no
-            effect on the answer ("user", "store", "metadata", ...).
+            effect on the answer ("user", "store", "metadata", ...), and those that a client tells its own server.
         refuses: field name -> why, for fields whose meaning the engine cannot honour; refused with 400 and `param`
             unless the value has no effect (null, "", [], {}, the field's default; 1 for `n` and `best_of`).
         renames: OpenAI or vLLM name -> this engine's name of the same meaning.
@@ -49,6 +49,23 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     newer: frozenset[str] = frozenset()
     drops: frozenset[str] = frozenset(
         {
+            # What Open WebUI tells its own server beside a chat.
+            "background_tasks",
+            "chat_id",
+            "features",
+            "files",
+            "filter_ids",
+            "id",
+            "model_item",
+            "params",
+            "parent_id",
+            "parent_message",
+            "session_id",
+            "tool_ids",
+            "tool_servers",
+            "user_message",
+            "variables",
+            # OpenAI's own.
             "metadata",
             "prediction",
             "prompt_cache_key",

@@ -11,6 +11,8 @@ _GUIDED = "vLLM ignores this field since 0.12; use response_format (or structure
 VLLM = Dialect(
     engine="vLLM",
     continuous_usage=True,
+    # Open WebUI's word of this name is vLLM's too.
+    drops=Dialect().drops - {"session_id"},
     # Deprecated, then silently without effect: an unconstrained answer must not pass for a constrained one.
     refuses={
         name: _GUIDED

@@ -203,6 +203,8 @@ TABLE: dict[type[Exception], Answer] = {
 }
 
 _MISCONFIGURED = "The gateway is not set up rightly for the engine behind this model; its operator has to look at it."
+# Clients know this error by words: LangChain by the code's own in the message, LiteLLM by OpenAI's sentence.
+_TOO_LONG = "This model's maximum context length is exceeded (context_length_exceeded):"
 _INTERNAL = "The gateway made a mistake; its log has the details."
 
 # A status that an engine gave for the client's request; these speak of the gateway's own dealings with the engine.
@@ -237,6 +239,8 @@ def envelope(exc: BaseException, call: str | None = None) -> bytes:
         message, param = exc.message, exc.param
     else:
         message = _INTERNAL
+    if row.code == "context_length_exceeded":
+        message = f"{_TOO_LONG} {message}"
     message = redact(message)
     if len(message) > MESSAGE_MAX:
         message = message[: MESSAGE_MAX - 1] + "…"

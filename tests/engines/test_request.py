@@ -295,3 +295,27 @@ def test_a_value_of_the_wrong_type_is_the_clients_fault(body: dict[str, Any]) ->
     with pytest.raises(Refused) as caught:
         build_body(calling("chat", body=body, stream=True), TGI, "m")
     assert caught.value.status == 400
+
+
+OPEN_WEBUI: dict[str, Any] = {
+    "background_tasks": {"title_generation": True},
+    "chat_id": "c1",
+    "features": {"web_search": True},
+    "files": [{"type": "file", "id": "f1"}],
+    "filter_ids": ["x"],
+    "id": "m1",
+    "model_item": {"id": "m"},
+    "params": {"temperature": 1},
+    "parent_id": "m0",
+    "session_id": "s1",
+    "tool_ids": ["t1"],
+    "variables": {"{{USER_NAME}}": "Ann"},
+}
+
+
+@pytest.mark.parametrize("dialect", ALL, ids=lambda dialect: dialect.engine)
+def test_what_open_webui_tells_its_own_server_reaches_no_engine_and_is_refused_by_none(dialect: Dialect) -> None:
+    assert refused_param(dialect, **OPEN_WEBUI) == ""
+    left = chat(dialect, **OPEN_WEBUI).keys() & OPEN_WEBUI.keys()
+    # vLLM has a parameter of that name.
+    assert left == ({"session_id"} if dialect is VLLM else set())
