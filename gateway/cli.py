@@ -98,10 +98,14 @@ def keys_group() -> None:
 @keys_group.command("add")
 @click.argument("name")
 @click.option("--file", default="keys.yaml", show_default=True, type=click.Path(path_type=Path), help="The key file.")
-def keys_add(name: str, file: Path) -> None:
-    """Make an API key for NAME and add its hash to the key file. The key is shown once."""
+@click.option("--admin", is_flag=True, help="The key may read /admin, too.")
+def keys_add(name: str, file: Path, admin: bool) -> None:
+    """Make an API key for NAME and add its hash to the key file. The key is shown once.
+
+    A gateway that runs with the file takes the key within a second.
+    """
     try:
-        key = add_key(file, name)
+        key = add_key(file, name, admin)
     except KeyFileProblem as error:
         raise Fault(str(error)) from None
     click.echo(f"The key of {name}, shown only now ({file} keeps only its hash):", err=True)

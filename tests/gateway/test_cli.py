@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.auth import KeyRing
 from gateway.config_schema import schema
 
 ROOT = Path(__file__).parents[2]
@@ -116,6 +117,13 @@ def test_a_key_is_shown_once_and_only_its_hash_is_kept(tmp_path: Path) -> None:
     assert key not in done.stderr
     assert f"sha256:{hashlib.sha256(key.encode()).hexdigest()}" in kept
     assert (tmp_path / "k.yaml").stat().st_mode & 0o077 == 0
+
+
+def test_a_key_of_an_admin_is_marked_so(tmp_path: Path) -> None:
+    for arguments in (("alice",), ("root", "--admin")):
+        assert enginehouse("keys", "add", *arguments, "--file", "k.yaml", cwd=tmp_path).returncode == 0
+    ring = KeyRing.load(tmp_path / "k.yaml")
+    assert (ring.is_admin("alice"), ring.is_admin("root")) == (False, True)
 
 
 def test_the_commands_that_serve_nothing_load_no_server() -> None:
