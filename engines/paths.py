@@ -9,7 +9,7 @@ import msgspec
 __all__ = ["CommandName", "FileName"]
 
 FileName = Annotated[str, msgspec.Meta(min_length=1, extra={"path": "file"})]
-"""A file; relative to the folder of the configuration that names it."""
+"""A file that must be there; relative to the folder of the configuration that names it."""
 
 CommandName = Annotated[str, msgspec.Meta(min_length=1, extra={"path": "command"})]
 """A program: looked up on PATH if it is a bare word, else like a FileName."""

@@ -4,6 +4,7 @@
       BadRequest            the request cannot mean anything, or asks for what is not allowed
       BrokenHttp            what came is no HTTP
       Unauthorized          no API key, or none of ours
+      Forbidden             the API key is known, but not for this
       NotFound              nothing lives at this path
         UnknownModel        no pool has this name
       MethodNotAllowed      the path is known, the method is not
@@ -40,6 +41,7 @@ __all__ = [
     "Answer",
     "BadRequest",
     "BrokenHttp",
+    "Forbidden",
     "GatewayError",
     "HeadTooLarge",
     "Hopeless",
@@ -103,6 +105,10 @@ class BrokenHttp(GatewayError):
 
 
 class Unauthorized(GatewayError):
+    pass
+
+
+class Forbidden(GatewayError):
     pass
 
 
@@ -173,6 +179,7 @@ TABLE: dict[type[Exception], Answer] = {
     BadRequest: Answer(400, _REQUEST, None),
     BrokenHttp: Answer(400, _REQUEST, "malformed_http"),
     Unauthorized: Answer(401, _REQUEST, "invalid_api_key"),
+    Forbidden: Answer(403, _REQUEST, "insufficient_permissions"),
     NotFound: Answer(404, _REQUEST, None),
     UnknownModel: Answer(404, _REQUEST, "model_not_found"),
     MethodNotAllowed: Answer(405, _REQUEST, "method_not_supported"),

@@ -150,7 +150,7 @@ def test_what_loads_is_named(tmp_path: Path) -> None:
 def test_what_is_printed_works_as_pasted(tmp_path: Path) -> None:
     weights()
     if not has_xllamacpp():
-        pytest.skip("the package xllamacpp is not installed (pip install 'enginehouse[embedded]')")
+        pytest.skip("the package xllamacpp is not installed (pip install xllamacpp)")
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     code = "from gateway.cli import main; main()"
     serve = [sys.executable, "-u", "-c", code, "serve", "--port", "0"]
