@@ -56,6 +56,7 @@ class HttpAttempt:
 
     Args:
         closes_after_stream: the engine closes a connection after a stream without having said so.
+        secret: the engine's own key; whatever an engine writes into its errors, this is not passed on.
 
     Attributes:
         task: runs the attempt.
@@ -72,6 +73,7 @@ class HttpAttempt:
         call: Call,
         sink: Sink,
         closes_after_stream: bool = False,
+        secret: str | None = None,
     ) -> None:
         self._upstream = upstream
         self._dialect = dialect
@@ -81,6 +83,7 @@ class HttpAttempt:
         self._call = call
         self._sink = sink
         self._closes_after_stream = closes_after_stream
+        self._secret = secret
         self._said = False  # `end` or `fail` was said
         self._aborted = False
         self._exchange: Exchange | None = None
@@ -214,6 +217,7 @@ class HttpAttempt:
     def _fail(self, error: EngineError) -> None:
         if not self._aborted and not self._said:
             self._said = True
+            error.hide(self._secret)
             self._sink.fail(error)
 
 

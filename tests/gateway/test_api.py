@@ -342,6 +342,28 @@ async def test_a_call_that_outlasts_the_shutdown_is_told_503() -> None:
         assert (answer.status, answer.error["code"], answer.headers["retry-after"]) == (503, "shutting_down", "1")
 
 
+async def test_a_stream_that_outlasts_the_shutdown_ends_with_an_error_event_and_no_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    never = asyncio.Event()
+
+    async def held(pool: Pool, request: Request, client: Client) -> None:
+        await client.start(200, [("content-type", "text/event-stream")])
+        await client.write(b"data: 1\n\n")
+        await never.wait()
+
+    async with AsyncExitStack() as outlives, asyncio.timeout(20):
+        async with open_door(held, shutdown_timeout=0.1) as door:
+            wire = await outlives.enter_async_context(door.wire())
+            await wire.send(request(body=chat(stream=True)))
+            assert (await wire.head())[0] == 200
+            assert await wire.chunk() == b"data: 1\n\n"
+        event = await wire.chunk()
+        assert json.loads(event.removeprefix(b"data: "))["error"]["code"] == "shutting_down"
+        assert await wire.chunk() == b""
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 async def test_openais_own_client_understands_every_refusal_and_finds_a_name_with_a_slash() -> None:
     plain, hashed = make_key()
     async with open_door(keys=KeyRing([KeyEntry("k", hashed)])) as door:
