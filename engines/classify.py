@@ -88,6 +88,8 @@ _OVERLOADED = _words(
     r"overloaded", r"currently busy", r"backlog limit", r"queue (?:is )?full", r"rate.?limit", r"no slot"
 )
 _INVALID = _words(r"^input validation error", r"^tool error", r"^template error", r"invalid_request_error")
+# llama.cpp begins with the field at fault: "Field 'n': Value must be between 1 <= value <= 2, but got 3"
+_FIELD = re.compile(r"Field '(?P<name>\w{1,64})': ")
 _INTERNAL = _words(r"\bcuda\b", r"out of memory", r"cppexecutorerror", r"executor (?:worker|failed|died)", r"traceback")
 
 # Words by which engines name their errors in a stream, where no HTTP status says it.
@@ -225,7 +227,11 @@ def _sentence(said: Said | None, otherwise: str) -> str:
 
 
 def _param(said: Said | None) -> str | None:
-    if said is None or said.param is None:
+    if said is None:
         return None
-    param = safe(said.param.removeprefix("body."))
+    named = _FIELD.match(said.message) if said.param is None else None
+    given = named["name"] if named is not None else said.param
+    if given is None:
+        return None
+    param = safe(given.removeprefix("body."))
     return param if 0 < len(param) <= 100 else None

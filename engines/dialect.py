@@ -22,6 +22,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         continuous_usage: knows `stream_options.continuous_usage_stats`; else refused where the client wants it.
         accepts: the only top-level fields that may be sent, by kind; other fields are left out where their value
             has no effect and refused where it has one; a kind that is missing is not served. None: all pass.
+        ignores: the fields beside `accepts` that are so treated, where the engine ignores what it does not know:
+            others pass, for nobody knows them. None: the engine refuses unknown fields, so all are treated so.
         newer: fields of `accepts` that older builds refuse, so they are left out where the value has no effect.
         drops: fields that are always left out because the engine has no use for them and OpenAI gives them no
             effect on the answer ("user", "store", "metadata", ...), and those that a client tells its own server.
@@ -46,6 +48,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     send_usage: tuple[bool, bool] = (True, True)
     continuous_usage: bool = False
     accepts: Mapping[str, frozenset[str]] | None = None
+    ignores: frozenset[str] | None = None
     newer: frozenset[str] = frozenset()
     drops: frozenset[str] = frozenset(
         {
@@ -69,6 +72,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
             "metadata",
             "prediction",
             "prompt_cache_key",
+            "prompt_cache_options",
             "prompt_cache_retention",
             "safety_identifier",
             "service_tier",

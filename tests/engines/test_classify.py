@@ -88,6 +88,11 @@ def test_a_context_error_says_what_the_engine_said_with_openais_code() -> None:
 def test_the_param_at_fault_is_named_as_the_client_wrote_it() -> None:
     answer = recorded("vllm/err_bad_type")
     assert classify(answer.status, answer.body).param == "max_tokens"
+    answer = recorded("llamacpp/err_bad_temperature")
+    assert classify(answer.status, answer.body).param == "temperature"
+    text = "Field 'n': Value must be between 1 <= value <= 2, but got 3"
+    assert classify(400, body_of({"error": {"code": 400, "message": text}})).param == "n"
+    assert classify(400, body_of({"error": {"code": 400, "message": "The field 'n' is odd"}})).param is None
 
 
 CONTEXT_TEXTS = [
