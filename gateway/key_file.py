@@ -20,7 +20,8 @@ class KeyFileProblem(Exception):
 def add_key(file: Path, name: str, admin: bool = False) -> str:
     """Make a key for `name`, add its hash to `file`, and return the key, which cannot be had again.
 
-    With `admin` it opens `/admin`, too. Comments and order of the file are kept. It is replaced in one step and readable by its owner only.
+    With `admin` it opens `/admin`, too. Comments and order of the file are kept. It is replaced in one step
+    and readable by its owner only.
 
     Raises:
         KeyFileProblem: the file is no key file, the name is taken or empty, or it cannot be written.
