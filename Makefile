@@ -26,6 +26,7 @@ serve: .venv/.runtime ## Serve the embedded model, or what ARGS says (ARGS="my.y
 test: .venv/.dev ## Run the tests, real llama.cpp included (T="tests/router -k breaker" runs some)
 	@$(SETUP) openai2
 	@$(SETUP) clients
+	@$(if $(T),,echo "All tests: five to eight minutes on two cores. What is left out is told at the end.")
 	$(BIN)/python -m pytest -m "not slow and not bench" $(T)
 
 test-real: .venv/.dev ## Run the tests with real engines, and the slow ones

@@ -66,6 +66,11 @@ _CAPABILITY = (
     (_words(r"enable-auto-tool-choice", r"tool-call-parser", r"tools? param requires", r"--jinja"), "tools"),
     (_words(r"(?:image|audio|video) input is not supported", r"mmproj", r"not a multimodal model"), "messages"),
 )
+_EMBEDDINGS = _words(r"does not support embeddings")
+_NO_EMBEDDINGS = (
+    "The engine behind this model was not started for embeddings. Its operator sets `launch: {embeddings: true}` for "
+    "an engine that the gateway starts, or starts llama-server with `--embeddings`."
+)
 # llama.cpp answers 500 to what the request, not the engine, is to blame for.
 _REQUEST_AT_FAULT = _words(
     r"json\.exception\.",
@@ -214,9 +219,9 @@ def _of_the_request(status: int, words: str, said: Said | None, detail: str) -> 
                 detail=detail,
             )
     if status == 501:
-        return Unsupported(
-            _sentence(said, "The engine does not serve this kind of request."), status=400, detail=detail
-        )
+        otherwise = "The engine does not serve this kind of request."
+        message = _NO_EMBEDDINGS if _EMBEDDINGS.search(words) else _sentence(said, otherwise)
+        return Unsupported(message, status=400, detail=detail)
     if status == 500 and _REQUEST_AT_FAULT.search(words):
         return Refused(_sentence(said, "The request is invalid."), status=400, param=_param(said), detail=detail)
     return None

@@ -95,10 +95,10 @@ class Gateway:
             with contextlib.suppress(LaunchError):
                 await supervisor.ready()
         await self._fleet.seen()
+        now = self._clock()
+        states = {name: state for pool in self.pools.values() for name, state in pool.router.states(now).items()}
         return {
-            name: health.why or health.state
-            for name, health in self._fleet.last.items()
-            if health.state not in ("ready", "degraded")
+            name: self._fleet.last[name].why or state.health for name, state in states.items() if not state.eligible
         }
 
     @contextlib.asynccontextmanager

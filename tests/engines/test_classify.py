@@ -65,6 +65,13 @@ def body_of(data: Any) -> bytes:
     return msgspec.json.encode(data)
 
 
+def test_embeddings_of_a_chat_engine_are_refused_with_what_the_gateways_operator_would_set() -> None:
+    answer = recorded("llamacpp/err_embeddings")
+    error = classify(answer.status, answer.body.split(b"\n# ready")[0], answer.content_type)
+    assert "`launch: {embeddings: true}`" in error.message
+    assert "This server" not in error.message
+
+
 @pytest.mark.parametrize(("name", "kind", "status"), RECORDED, ids=[row[0] for row in RECORDED])
 def test_each_engines_errors_are_of_the_kind_that_their_cause_says(
     name: str, kind: type[EngineError], status: int | None

@@ -389,5 +389,5 @@ async def test_explain_says_in_one_header_line_what_was_decided() -> None:
 
     client = await house.call(explain=True)
 
-    assert client.headers["x-enginehouse-explain"].startswith("a: ")
+    assert client.headers["x-enginehouse-explain"].startswith("policy round_robin (each in turn): sent to a: ")
     assert "\n" not in client.headers["x-enginehouse-explain"]
