@@ -115,8 +115,8 @@ def _survey(
     if node is None:
         return
     if id(node) in above:
-        problems.append(Problem(path_text(path), "contains itself", "aliases must not form a loop"))
-        return
+        line = node.start_mark.line + 1
+        raise ConfigError([Problem(path_text(path), "contains itself", "aliases must not form a loop", line)])
     plain = node.value if isinstance(node, ScalarNode) and node.style is None else None
     places[path] = Place(node.start_mark.line + 1, plain)
     above |= {id(node)}

@@ -18,7 +18,7 @@ _SECRETS = (
     re.compile(
         r"(?P<keep>(?:[?&]key|\b(?:x[-_])?api[-_ ]?keys?|\b(?:access|auth|refresh|id|secret)[-_]?(?:token|key)"
         r"|\btoken|\bsecret|\bclient[-_]?secret|\bpasswords?|\bpasswd|\bauthorization|\bcookie|[?&]sig(?:nature)?)"
-        r"[\"']?\s*[:=]\s*[\"']?)(?!\s)(?!(?:bearer|basic)\s)[^\s\"'&,;}\])<>]{4,}",
+        r"[\"']?\s*[:=]\s*[\"']?)(?!\s|(?:bearer|basic)\s|\[redacted\])[^\s\"'&,;}\])<>]{4,}",
         re.IGNORECASE,
     ),
     # keys that tell by their beginning: OpenAI, ours, Hugging Face, NVIDIA, GitHub, GitLab, Slack, Google, AWS, Groq

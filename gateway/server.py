@@ -64,7 +64,7 @@ async def serve_until_stopped(
     """Serve until SIGINT, SIGTERM or `stop`. Calls in flight may end; a second signal ends them at once.
 
     Returns when the app's lifespan is over. Unlike uvicorn it does not raise the signal again, so that a stop which
-    was asked for exits with 0.
+    was asked for exits with 0. When cancelled, every socket is closed at once.
 
     Args:
         stop: ends serving when set.
@@ -83,6 +83,9 @@ async def serve_until_stopped(
     waiter = loop.create_task(_stop_when(stop, server)) if stop is not None else None
     try:
         await server.serve(sockets=sockets)
+    except asyncio.CancelledError:
+        server.drop()
+        raise
     finally:
         if waiter is not None:
             waiter.cancel()
@@ -104,6 +107,13 @@ class _Server(uvicorn.Server):
     def stop(self) -> None:
         self.force_exit = self.should_exit
         self.should_exit = True
+
+    def drop(self) -> None:
+        """Close everything at once (uvicorn leaves its sockets open when it is cancelled)."""
+        for listener in getattr(self, "servers", []):
+            listener.close()
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

@@ -41,15 +41,17 @@ class Waiting:
 
     def pump(self) -> None:
         """Ask the router who may go now, and wake them."""
-        if not self._asleep:
-            return
-        for decision in self._router.wake(self._clock()):
-            future = self._asleep.pop(decision.attempt, None)
-            if future is not None and not future.done():
-                future.set_result(decision)
-            elif decision.action == "send":
-                # The caller is gone and its place was given: give it back, or it would stay taken for ever.
-                self._router.finish(decision.attempt, self._clock(), "cancelled")
+        returned = True
+        while returned and self._asleep:
+            returned = False
+            for decision in self._router.wake(self._clock()):
+                future = self._asleep.pop(decision.attempt, None)
+                if future is not None and not future.done():
+                    future.set_result(decision)
+                elif decision.action == "send":
+                    # Its caller is gone: the place goes back, and to the next one, or it would stay taken for ever.
+                    self._router.finish(decision.attempt, self._clock(), "cancelled")
+                    returned = True
         self._arm()
 
     def close(self) -> None:

@@ -6,7 +6,9 @@ What uvicorn 0.54 leaves open and this closes:
 - a request refused before its body's end: `Connection: close`, and the rest is not read (uvicorn swallows it);
 - a lost connection is told to the call being served, also where a later pipelined request was read already;
 - header and trailer bytes are bounded while they arrive (the parser keeps them all until a header is complete);
-- `Transfer-Encoding` other than `chunked`; streams to HTTP/1.0 clients, which know no chunks; offers to upgrade.
+- `Transfer-Encoding` other than `chunked`; streams to HTTP/1.0 clients, which know no chunks;
+- offers to upgrade are passed over. (The parser takes such a request for one without a body; Java's own client makes
+  the offer with every request, so that its bodies are lost.)
 
 A connection that ends early *lingers*: its answer is sent and its sending half closed, then up to a bound is read and
 thrown away. Closing at once would make the kernel send a reset, which can take the answer from the client's hands.
@@ -55,7 +57,8 @@ class EdgeProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._serving: RequestResponseCycle | None = None
         self._in_head = False
-        self._framed = False  # the message says that it has a body
+        self._resuming = False  # a new parser is being led into the body of a request that offered to upgrade
+        self._framing = b""  # the header that says that the message has a body
         self._head_bytes = 0
         self._barren = 0  # bytes since the parser last came forward
         self._moved = False
@@ -91,10 +94,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self._moved = False
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            # The offer is not taken. What may follow on the connection is no HTTP/1.1, so it ends after the answer.
-            self.cycle.keep_alive = False
+            self._feed(data)
         except httptools.HttpParserError as error:
             cause = error.__context__
             self._refuse(cause if isinstance(cause, GatewayError) else BrokenHttp("This is not valid HTTP/1.1."))
@@ -105,15 +105,34 @@ class EdgeProtocol(HttpToolsProtocol):
         elif self._head_timer is None and (self._in_head or self._open_cycle() is None):
             self._head_timer = self.loop.call_later(self.head_timeout, self._head_is_late)
 
+    def _feed(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            try:
+                self.parser.feed_data(rest)
+                return
+            except httptools.HttpParserUpgrade as offer:
+                rest = rest[offer.args[0] :]
+            if self._framing and self.cycle.more_body:
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+                self._resuming = True
+                self.parser.feed_data(b"POST / HTTP/1.1\r\n" + self._framing + b"\r\n\r\n")
+                self._resuming = False
+
     # --- the parser's callbacks -----------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
+        if self._resuming:
+            return
         super().on_message_begin()
         self._in_head = self._moved = True
-        self._framed = False
+        self._framing = b""
         self._head_bytes = 0
 
     def on_url(self, url: bytes) -> None:
+        if self._resuming:
+            return
         super().on_url(url)
         self._head_bytes += len(url)
         if len(self.url) > self.url_limit:
@@ -130,13 +149,15 @@ class EdgeProtocol(HttpToolsProtocol):
         if lower == b"transfer-encoding":
             if value.strip().lower() != b"chunked":
                 raise BrokenHttp("`Transfer-Encoding` must be `chunked` and nothing else.")
-            self._framed = True
-        elif lower == b"content-length":
-            self._framed = self._framed or value.strip(b"0 ") != b""
+            self._framing = b"transfer-encoding: chunked"
+        elif lower == b"content-length" and value.strip(b"0 "):
+            self._framing = b"content-length: " + value
 
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._moved = True
+        if self._resuming:
+            return
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
@@ -151,13 +172,18 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._moved = True
+        if self._framing and self.parser.should_upgrade():
+            return  # only the parser thinks so
         super().on_message_complete()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Nothing to warn of: uvicorn would tell of missing websocket libraries at every offer."""
 
     # --- serving --------------------------------------------------------------------------------------------------
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._serving = cycle
-        if cycle.more_body and self._framed:
+        if cycle.more_body and self._framing:
             app = self._guard(cycle, app)
         super()._start_asgi_task(cycle, app)
 
