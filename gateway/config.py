@@ -20,8 +20,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+import engines
 from engines.contract import Limits
-from engines.paths import FileName
+from engines.paths import FileName, file_fields
 from gateway import config_rules
 from gateway.config_check import Checker
 from gateway.config_endpoint import Endpoint, decode_endpoint
@@ -186,9 +187,15 @@ def missing_files(config: Config) -> list[Problem]:
         named.append(("auth.keys", config.auth.keys, "make it with `enginehouse keys add NAME --file FILE`"))
     for p, pool in enumerate(config.pools):
         for e, endpoint in enumerate(pool.endpoints):
-            model = getattr(endpoint.launch, "model", None)
-            if isinstance(model, str):
-                named.append((f"pools[{p}].endpoints[{e}].launch.model", model, "give the path of a GGUF file"))
+            here = f"pools[{p}].endpoints[{e}]"
+            options = engines.options_type(endpoint.engine)
+            files = {f"{here}.{name}": endpoint.options.get(name) for name in file_fields(options)}
+            if endpoint.launch is not None:
+                launch = endpoint.launch
+                files |= {f"{here}.launch.{name}": getattr(launch, name) for name in file_fields(type(launch))}
+            for key, file in files.items():
+                right = "give the path of a GGUF file" if key.endswith(".model") else "give the path of a file"
+                named += [(key, file, right)] if file else []
     return [Problem(path, f"there is no file {name}", right) for path, name, right in named if not os.path.isfile(name)]
 
 

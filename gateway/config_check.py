@@ -141,8 +141,9 @@ class Checker:
             return UNSET
 
     def _file(self, value: str, rule: str) -> str:
-        """A file name, absolute. A `command` without a slash is looked up on PATH later and stays as it is."""
-        if rule == "command" and "/" not in value:
+        """A file name, absolute. A `command` without a slash is looked up on PATH later and stays as it is, and so does
+        a `model` that is the name of one and no path."""
+        if (rule == "command" and "/" not in value) or (rule == "model" and not value.startswith((".", "/", "~"))):
             return value
         return os.path.normpath(self.folder / os.path.expanduser(value))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from engines import vllm_launch
 from engines.llamacpp_launch import Launch
 from gateway.config import Config, ConfigError, Listen, check, load, missing_files, parse
 
@@ -55,6 +56,22 @@ def test_the_engines_own_options_are_kept_apart_with_their_types() -> None:
     assert (one.tags, one.source) == (frozenset({"gpu"}), "hf")
 
 
+def test_an_engine_that_the_gateway_runs_itself_needs_no_address() -> None:
+    text = endpoint("{name: a, engine: embedded, model: ./m.gguf, slots: 2, tags: [cpu]}")
+    (one,) = accepted(text).pools[0].endpoints
+    assert (one.url, one.launch) == (None, None)
+    assert one.raw() == {"model": "/etc/eh/m.gguf", "slots": 2}
+
+
+@pytest.mark.parametrize(
+    ("given", "want"), [("./tiny", "/etc/eh/tiny"), ("/m/tiny", "/m/tiny"), ("Qwen/Qwen3-8B", "Qwen/Qwen3-8B")]
+)
+def test_a_model_to_launch_is_a_name_or_a_folder(given: str, want: str) -> None:
+    (one,) = accepted(endpoint(f"{{name: a, engine: vllm, launch: {{model: {given}}}}}")).pools[0].endpoints
+    assert isinstance(one.launch, vllm_launch.Launch)
+    assert one.launch.model == want
+
+
 def test_a_launched_endpoint_gets_its_address_later() -> None:
     text = endpoint("{name: a, engine: llamacpp, launch: {model: ./m.gguf, slots: 2}}")
     (one,) = accepted(text).pools[0].endpoints
@@ -96,7 +113,20 @@ def test_a_bare_binary_stays_a_word_for_the_path_and_one_with_a_slash_is_a_file(
         (endpoint('{name: a, engine: vllm, url: "x:1"}'), "pools[0].endpoints[0].url: must be http:// or https://"),
         (endpoint('{name: a b, engine: vllm, url: "http://x"}'), "endpoints[0].name: is not of the right kind; give l"),
         (endpoint('{name: a, engine: vllm, url: "http://x", launch: {}}'), "endpoints[0].launch: stands beside `url`"),
-        (endpoint("{name: a, engine: vllm, launch: {}}"), "].launch: vllm cannot be started by this version"),
+        (endpoint("{name: a, engine: tgi, launch: {}}"), "].launch: tgi cannot be started by this version"),
+        (
+            endpoint('{name: a, engine: embedded, model: m.gguf, url: "http://x:1"}'),
+            "pools[0].endpoints[0].url: means nothing for embedded, which the gateway runs itself; leave the key out",
+        ),
+        (
+            endpoint("{name: a, engine: embedded, model: m.gguf, launch: {model: m.gguf}}"),
+            "pools[0].endpoints[0].launch: means nothing for embedded, which the gateway runs itself; leave the key",
+        ),
+        (endpoint("{name: a, engine: embedded}"), "pools[0].endpoints[0].model: is missing; this engine needs it"),
+        (
+            endpoint("{name: a, engine: embedded, model: m.gguf, slots: 0}"),
+            "pools[0].endpoints[0].slots: is not of the right kind; give a whole number from 1 to 64 (line 4)",
+        ),
         (
             endpoint('{name: a, engine: vllm, url: "http://x", api_ky: k}'),
             'pools[0].endpoints[0].api_ky: is not a known key; did you mean "api_key"? (line 4)',
@@ -221,6 +251,20 @@ def test_missing_files_are_named_with_the_key_that_names_them(tmp_path: Path) ->
     assert str(problem) == (
         f"auth.keys: there is no file {tmp_path}/k.yaml; make it with `enginehouse keys add NAME --file FILE`"
     )
+
+
+def test_missing_models_are_named_where_they_are_files(tmp_path: Path) -> None:
+    lines = [
+        "{name: a, engine: embedded, model: m.gguf, chat_template: t.jinja}",
+        "{name: b, engine: llamacpp, launch: {model: n.gguf}}",
+        "{name: c, engine: vllm, launch: {model: Qwen/Qwen3-8B}}",
+    ]
+    text = "pools:\n  - model: m\n    endpoints:\n" + "".join(f"      - {line}\n" for line in lines)
+    assert [problem.path for problem in missing_files(parse(text, tmp_path, {}))] == [
+        "pools[0].endpoints[0].model",
+        "pools[0].endpoints[0].chat_template",
+        "pools[0].endpoints[1].launch.model",
+    ]
 
 
 def test_an_slo_is_stated_in_milliseconds_and_used_in_seconds() -> None:
