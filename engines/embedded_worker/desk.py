@@ -201,10 +201,10 @@ class Desk:
         if token is None:
             self._finish(call, [], "stop")
             return
-        chance = self._chance(call, row, token)
         if self._model.is_end(token):
             self._finish(call, call.answer.add(b"", None), "stop")
             return
+        chance = self._chance(call, row, token)
         call.tokens.append(token)
         events = call.answer.add(self._model.piece(token), chance)
         full = call.wish.max_tokens is not None and call.answer.tokens >= call.wish.max_tokens
