@@ -122,7 +122,7 @@ class Embedded:
         backoff, grace: see `Supervisor`.
 
     Attributes:
-        slots: calls that run at once.
+        slots: calls that run at once. places: who holds them, and who waits. link: the line to the worker, if any.
         supervisor: watches the worker; says how long it took to load, and how often it was started again.
     """
 
@@ -141,9 +141,9 @@ class Embedded:
         self.slots = options.slots
         self._options = options
         self._model = model
-        self._places = Places(options.slots, options.queue)
+        self.places = Places(options.slots, options.queue)
         self._attempts: set[EmbeddedAttempt] = set()
-        self._link: Link | None = None
+        self.link: Link | None = None
         self._end: socket.socket | None = None  # our end of the line to a worker that just started
         self._closed = False
         self.supervisor = Supervisor(
@@ -155,7 +155,7 @@ class Embedded:
         if not self._closed:
             self.supervisor.start()
         attempt = EmbeddedAttempt(
-            self._usable_link, self._places, DIALECT, self._options.stall_timeout, call=call, sink=sink
+            self._usable_link, self.places, DIALECT, self._options.stall_timeout, call=call, sink=sink
         )
         self._attempts.add(attempt)
         attempt.task.add_done_callback(lambda _: self._attempts.discard(attempt))
@@ -167,7 +167,7 @@ class Embedded:
             return Health("down", "the endpoint is closed")
         self.supervisor.start()
         health = self.supervisor.state
-        if health.state == "ready" and (self._link is None or not self._link.is_open):
+        if health.state == "ready" and (self.link is None or not self.link.is_open):
             return Health("down", "the worker has hung up")
         return Health("loading", "starting") if health.state == "unknown" else health
 
@@ -177,7 +177,7 @@ class Embedded:
         attempts = list(self._attempts)
         for attempt in attempts:
             attempt.abort("the endpoint is closed")
-        self._places.clear(Unreached("The endpoint is closed."))
+        self.places.clear(Unreached("The endpoint is closed."))
         await self.supervisor.stop()
         self._hang_up()
         for attempt in attempts:
@@ -193,8 +193,8 @@ class Embedded:
                 status=400,
                 param="model",
             )
-        if self._link is not None and self._link.is_open and not self._closed:
-            return self._link
+        if self.link is not None and self.link.is_open and not self._closed:
+            return self.link
         health = self.supervisor.state
         if health.state in ("loading", "unknown") and not self._closed:
             raise Loading("The engine is loading its model.", status=503)
@@ -233,24 +233,24 @@ class Embedded:
         if self._end is not None:
             end, self._end = self._end, None
             end.setblocking(False)
-            self._link = link = Link(self._places.leave, self._broken, self.supervisor.kill)
+            self.link = link = Link(self.places.leave, self._broken, self.supervisor.kill)
             try:
                 await asyncio.get_running_loop().create_unix_connection(lambda: link, sock=end)
             except BaseException:
                 end.close()
                 raise
-        return Health("ready" if self._link is not None and self._link.is_open else "loading")
+        return Health("ready" if self.link is not None and self.link.is_open else "loading")
 
     def _broken(self, link: Link, error: EngineError) -> None:
-        if link is self._link:  # a worker that hung up and did not end is of no use to anybody
+        if link is self.link:  # a worker that hung up and did not end is of no use to anybody
             self.supervisor.kill()
-            self._places.clear(error)
+            self.places.clear(error)
 
     def _hang_up(self) -> None:
         if self._end is not None:
             self._end.close()
             self._end = None
-        link, self._link = self._link, None
+        link, self.link = self.link, None
         if link is not None:
             link.close()
 

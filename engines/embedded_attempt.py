@@ -33,7 +33,7 @@ class EmbeddedAttempt:
         stall: seconds without a sign of life from the worker, after which it is ended; also after a cancel.
 
     Attributes:
-        task: runs the attempt.
+        task: runs the attempt. ticket: the call in the worker, once it is there.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class EmbeddedAttempt:
         self._said = False
         self._aborted = False
         self._link: Link | None = None
-        self._ticket: Ticket | None = None
+        self.ticket: Ticket | None = None
         self._deadline = asyncio.timeout(None)
         self._loop = asyncio.get_running_loop()
         self.task = self._loop.create_task(self._run())
@@ -64,15 +64,15 @@ class EmbeddedAttempt:
         if self._aborted:
             return
         self._aborted = True
-        if self._ticket is not None:
-            self._ticket.cancel()
+        if self.ticket is not None:
+            self.ticket.cancel()
         self.task.cancel(why)
 
     async def closed(self) -> None:
         """Return when the worker has let go of the call, or is gone."""
         await asyncio.wait({self.task})
-        if self._ticket is not None:
-            await asyncio.wait({self._ticket.over})
+        if self.ticket is not None:
+            await asyncio.wait({self.ticket.over})
 
     async def _run(self) -> None:
         try:
@@ -101,7 +101,7 @@ class EmbeddedAttempt:
         except EngineError:
             self._places.leave()
             raise
-        self._ticket = ticket = self._link.start(call.kind, body, stream=call.stream)
+        self.ticket = ticket = self._link.start(call.kind, body, stream=call.stream)
         self._lives()
         editor = StreamEditor(call, self._dialect) if call.stream else None
         begun = False
@@ -158,7 +158,7 @@ class EmbeddedAttempt:
 
     def _let_go(self) -> None:
         """However the attempt ended, the worker must not go on with it: it gets a word, and then its time."""
-        ticket, link = self._ticket, self._link
+        ticket, link = self.ticket, self._link
         if ticket is None or link is None or ticket.over.done():
             return
         ticket.cancel()

@@ -83,13 +83,14 @@ class Ticket:
 
     Attributes:
         over: done when the worker has nothing more to do with the call and its place is free.
+        queued: what the worker said and nobody took up yet; bounded by the credit given.
     """
 
     def __init__(self, link: Link, number: int) -> None:
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._link = link
         self._number = number
-        self._reports: collections.deque[pipe.Report] = collections.deque()  # bounded by the credit given
+        self.queued: collections.deque[pipe.Report] = collections.deque()
         self._error: EngineError | None = None
         self._news = asyncio.Event()
         self._taken = 0
@@ -101,12 +102,12 @@ class Ticket:
         Raises:
             Gone: the worker ended.
         """
-        while not self._reports:
+        while not self.queued:
             if self._error is not None:
                 raise self._error
             self._news.clear()
             await self._news.wait()
-        return self._reports.popleft()
+        return self.queued.popleft()
 
     def taken(self) -> None:
         """One event was taken up: the worker may send another. It is told of several at a time."""
@@ -125,8 +126,8 @@ class Ticket:
         """The link's side: a report came."""
         if isinstance(report, pipe.Done | pipe.Failed):
             self._close()
-        if not isinstance(report, pipe.Alive) or not self._reports:
-            self._reports.append(report)
+        if not isinstance(report, pipe.Alive) or not self.queued:
+            self.queued.append(report)
         self._news.set()
 
     def lose(self, error: EngineError) -> None:

@@ -26,6 +26,8 @@ class House:
 
     def __init__(self, engine: Embedded, file: Path) -> None:
         self.engine = engine
+        self.whys: list[str] = []
+        engine.supervisor.on_state = lambda health: self.whys.append(health.why)
         self._journal = file.with_suffix(".journal")
 
     @property
