@@ -23,11 +23,12 @@ _RUNNING = frozenset({"", "not_finished"})
 class _State:
     """What is known of one choice of a stream."""
 
-    __slots__ = ("calls", "finish", "ids", "last")
+    __slots__ = ("calls", "finish", "ids", "last", "names")
 
     def __init__(self) -> None:
         self.finish: str | None = None
         self.ids: dict[str, int] = {}  # tool call id -> index shown to the client
+        self.names: dict[int, bytes] = {}  # index shown -> the function's name in JSON, as the call began with it
         self.calls: dict[int, int] = {}  # index of the engine -> index shown, of the call that last used it
         self.last: int | None = None
 
@@ -105,8 +106,17 @@ class Choices:
             return False
         changed = False
         for item in calls:
-            given = _integer(item.get("index"))
-            index = self._place(given, _string(item.get("id")), state)
+            given, identity = _integer(item.get("index")), _string(item.get("id"))
+            again = identity in state.ids
+            index = self._place(given, identity, state)
+            # A client joins what is repeated, so a call's id and name go out once.
+            if again:
+                del item["id"]
+            if index in state.names:
+                again |= _without_name(item, state.names[index])
+            else:
+                state.names[index] = _name(item)
+            changed |= again
             if index != given:
                 item["index"] = encode(index)
                 changed = True
@@ -131,6 +141,23 @@ class Choices:
             self.moved = True
         state.calls[index if given is None else given] = index
         return index
+
+
+def _name(item: Fields) -> bytes:
+    function = item.get("function")
+    if function is None or is_null(function):
+        return NULL
+    return bytes(read_object(function).get("name", NULL))
+
+
+def _without_name(item: Fields, name: bytes) -> bool:
+    """Take the function's name out where it is this one. True: it was."""
+    if name in EMPTY or _name(item) != name:
+        return False
+    function = read_object(item["function"])
+    del function["name"]
+    item["function"] = join_object(function)
+    return True
 
 
 def index_of(choice: Fields) -> int:

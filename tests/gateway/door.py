@@ -6,6 +6,7 @@ import asyncio
 import functools
 import inspect
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from gateway.api import application
 from gateway.api.protocol import EdgeProtocol
 from gateway.contract import Client, House, Keys, Pool, Request, Served
 from gateway.server import serve_until_stopped, uvicorn_config
+from gateway.waiting import Waiting
 from router import Router
 from router.contract import EndpointState
 
@@ -41,6 +43,11 @@ def state(health: str = "ready", breaker: str = "closed", eligible: bool = True)
     return EndpointState(
         health=health, breaker=breaker, eligible=eligible, inflight=0, waiting=0, context_tokens=0, queued_tokens=0
     )
+
+
+def pool_of(model: str, router: Router) -> Pool:
+    """A pool without engines."""
+    return Pool(model=model, router=router, waiting=Waiting(router, time.monotonic), engines={}, created=7)
 
 
 class Remembered:
@@ -213,7 +220,7 @@ async def open_door(
         return b"up 1\n", "text/plain; version=1.0.0; charset=utf-8"
 
     house = House(
-        pools=pools or {name: Pool(model=name, router=Still(e0=state()), engines={}, created=7) for name in MODELS},
+        pools=pools or {name: pool_of(name, Still(e0=state())) for name in MODELS},
         keys=keys,
         body_limit=limit,
         serve=serve,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from contextlib import AsyncExitStack
 from typing import Any
 from urllib.parse import quote
@@ -14,16 +15,23 @@ import pytest
 
 from gateway.auth import KeyEntry, KeyRing, make_key
 from gateway.contract import Client, Pool, Request
+from gateway.waiting import Waiting
 from router import Slo
-from tests.gateway.door import MODELS, Still, chat, echo, open_door, request, state
+from tests.gateway.door import MODELS, Still, chat, echo, open_door, pool_of, request, state
 
 CANARY = "sk-proj-CANARYcanary0123456789abcdef"
 ROUTES = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
 
 
 async def test_a_call_reaches_serve_with_what_its_headers_ask() -> None:
+    router = Still()
     pool = Pool(
-        model="tiny", router=Still(), engines={}, slo=Slo(ttft=0.4, tpot=0.04), allowed_policies=frozenset({"latency"})
+        model="tiny",
+        router=router,
+        waiting=Waiting(router, time.monotonic),
+        engines={},
+        slo=Slo(ttft=0.4, tpot=0.04),
+        allowed_policies=frozenset({"latency"}),
     )
     async with open_door(pools={"tiny": pool}) as door:
         plain = (await door.ask(body=chat(temperature=None))).json
@@ -192,7 +200,7 @@ async def test_a_body_that_is_no_json_object_is_400(body: bytes) -> None:
 
 async def test_readiness_says_which_pools_are_not_and_why() -> None:
     def pool(**standing: Any) -> Pool:
-        return Pool(model="m", router=Still(**standing), engines={})
+        return pool_of("m", Still(**standing))
 
     down = pool(e0=state("loading", eligible=False), e1=state("ready", "open", eligible=False))
     async with open_door(pools={"a": down, "b": pool()}) as door:
