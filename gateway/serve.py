@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -117,10 +118,11 @@ class _Exchange:
         if decision.action != "wait":
             return decision
         before = self._clock()
-        waiting = asyncio.get_running_loop().create_task(self._pool.waiting.settled(decision))
+        waiting = self._pool.waiting.settled(decision)
         gone = asyncio.get_running_loop().create_task(self._client.gone.wait())
         try:
-            await asyncio.wait({waiting, gone}, return_when=asyncio.FIRST_COMPLETED)
+            both: set[asyncio.Future[Any]] = {waiting, gone}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if waiting.done() and not self._client.gone.is_set():
                 settled = waiting.result()
                 self._note(decisions=(*self._served.decisions, settled))

@@ -28,16 +28,17 @@ class Waiting:
         self._asleep: dict[str, asyncio.Future[Decision]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    async def settled(self, decision: Decision) -> Decision:
-        """Return the decision that follows a "wait": a "send" or a "reject". Cancelling withdraws the call."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Decision] = loop.create_future()
+    def settled(self, decision: Decision) -> asyncio.Future[Decision]:
+        """Give what will be the decision that follows a "wait": a "send" or a "reject". Cancelling withdraws the call.
+
+        The call sleeps from this moment on, not from when the future is awaited: the very next step of the loop may
+        free the place that it waits for, and a place given to nobody would leave it asleep for ever.
+        """
+        future: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
         self._asleep[decision.attempt] = future
+        future.add_done_callback(lambda _: self._asleep.pop(decision.attempt, None))
         self._arm()
-        try:
-            return await future
-        finally:
-            self._asleep.pop(decision.attempt, None)
+        return future
 
     def pump(self) -> None:
         """Ask the router who may go now, and wake them."""

@@ -6,6 +6,7 @@ What uvicorn 0.54 leaves open and this closes:
 - a request refused before its body's end: `Connection: close`, and the rest is not read (uvicorn swallows it);
 - a lost connection is told to the call being served, also where a later pipelined request was read already;
 - header and trailer bytes are bounded while they arrive (the parser keeps them all until a header is complete);
+- a client that reads nothing of its answer is let go after a while;
 - `Transfer-Encoding` other than `chunked`; streams to HTTP/1.0 clients, which know no chunks;
 - offers to upgrade are passed over. (The parser takes such a request for one without a body; Java's own client makes
   the offer with every request, so that its bodies are lost.)
@@ -43,6 +44,7 @@ class EdgeProtocol(HttpToolsProtocol):
         head_timeout: seconds from a head's first byte, or from connecting, to its last byte.
         linger: seconds that an ended connection is kept for the client to read its answer.
         linger_bytes: what is read and thrown away meanwhile.
+        unread: seconds that an answer may wait for a client that reads none of it; its engine's slot waits with it.
         pipelined: requests that may be read ahead of their turn; then reading stops.
     """
 
@@ -51,6 +53,7 @@ class EdgeProtocol(HttpToolsProtocol):
     head_timeout = 30.0
     linger = 2.0
     linger_bytes = 1_048_576
+    unread = 60.0
     pipelined = 4
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -65,6 +68,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self._discarded = 0
         self._head_timer: asyncio.TimerHandle | None = None
         self._leaving: asyncio.TimerHandle | None = None
+        self._blocked: asyncio.TimerHandle | None = None
 
     # --- the connection -------------------------------------------------------------------------------------------
 
@@ -76,7 +80,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self._head_timer = self.loop.call_later(self.head_timeout, self._head_is_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self._head_timer, self._leaving):
+        for timer in (self._head_timer, self._leaving, self._blocked):
             if timer is not None:
                 timer.cancel()
         serving = self._open_cycle()
@@ -86,6 +90,16 @@ class EdgeProtocol(HttpToolsProtocol):
             serving.message_event.set()
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._blocked = self.loop.call_later(self.unread, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._blocked is not None:
+            self._blocked.cancel()
+            self._blocked = None
 
     def data_received(self, data: bytes) -> None:
         if self._leaving is not None:

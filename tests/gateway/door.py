@@ -45,9 +45,9 @@ def state(health: str = "ready", breaker: str = "closed", eligible: bool = True)
     )
 
 
-def pool_of(model: str, router: Router) -> Pool:
+def pool_of(model: str, router: Router, **settings: Any) -> Pool:
     """A pool without engines."""
-    return Pool(model=model, router=router, waiting=Waiting(router, time.monotonic), engines={}, created=7)
+    return Pool(model=model, router=router, waiting=Waiting(router, time.monotonic), engines={}, created=7, **settings)
 
 
 class Remembered:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import time
 from contextlib import AsyncExitStack
 from typing import Any
 from urllib.parse import quote
@@ -15,7 +14,6 @@ import pytest
 
 from gateway.auth import KeyEntry, KeyRing, make_key
 from gateway.contract import Client, Pool, Request
-from gateway.waiting import Waiting
 from router import Slo
 from tests.gateway.door import MODELS, Still, chat, echo, open_door, pool_of, request, state
 
@@ -24,15 +22,7 @@ ROUTES = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
 
 
 async def test_a_call_reaches_serve_with_what_its_headers_ask() -> None:
-    router = Still()
-    pool = Pool(
-        model="tiny",
-        router=router,
-        waiting=Waiting(router, time.monotonic),
-        engines={},
-        slo=Slo(ttft=0.4, tpot=0.04),
-        allowed_policies=frozenset({"latency"}),
-    )
+    pool = pool_of("tiny", Still(), slo=Slo(ttft=0.4, tpot=0.04), allowed_policies=frozenset({"latency"}))
     async with open_door(pools={"tiny": pool}) as door:
         plain = (await door.ask(body=chat(temperature=None))).json
         assert (plain["ttft"], plain["tpot"], plain["policy"], plain["explain"]) == (0.4, 0.04, None, False)
