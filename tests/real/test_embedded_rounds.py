@@ -113,10 +113,10 @@ def test_two_hundred_rounds_of_clients_that_leave_at_random(gateway: Gateway) ->
     assert after["files"] <= before["files"] + 2 and after["threads"] == before["threads"]
     assert after["megabytes"] <= before["megabytes"] + 20
     took = sorted(health.took)
-    last = took[int(0.99 * len(took))]
-    print(f"/health {len(took)} times: median {1000 * statistics.median(took):.1f} ms, p99 {1000 * last:.1f} ms")
+    median, most, nearly_all = statistics.median(took), took[int(0.95 * len(took))], took[int(0.99 * len(took))]
+    print(f"/health {len(took)} times, ms: {1000 * median:.1f}, p95 {1000 * most:.1f}, p99 {1000 * nearly_all:.1f}")
     assert not health.bad
-    assert statistics.median(took) < 0.05
+    assert most < 0.05  # what is promised; the last twentieth is left to what else runs on the machine
 
 
 def _sizes(*processes: psutil.Process) -> dict[str, float]:
