@@ -287,9 +287,16 @@ async def house(folder: Path, *pools: dict[str, Any], ready: bool = True, **conf
     built = Gateway(parse(json.dumps({"pools": list(pools), **config}), folder), log)
     loop = asyncio.get_running_loop()
     stop, bound = asyncio.Event(), loop.create_future()
-    settings = uvicorn_config(built.app, port=0, shutdown_timeout=2)
+    settings = uvicorn_config(built.app, port=0)
     server = loop.create_task(
-        serve_until_stopped(settings, stop=stop, listening=lambda names: bound.set_result(names[0][1]), signals=False)
+        serve_until_stopped(
+            settings,
+            stop=stop,
+            listening=lambda names: bound.set_result(names[0][1]),
+            cut=built.cut,
+            patience=2,
+            signals=False,
+        )
     )
     try:
         await asyncio.wait({server, bound}, return_when=asyncio.FIRST_COMPLETED)

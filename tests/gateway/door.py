@@ -230,9 +230,16 @@ async def open_door(
     )
     stop = asyncio.Event()
     bound: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    config = uvicorn_config(application(house), port=0, shutdown_timeout=shutdown_timeout, protocol=protocol)
+    config = uvicorn_config(application(house), port=0, protocol=protocol)
     server = asyncio.get_running_loop().create_task(
-        serve_until_stopped(config, stop=stop, listening=lambda names: bound.set_result(names[0][1]), signals=False)
+        serve_until_stopped(
+            config,
+            stop=stop,
+            listening=lambda names: bound.set_result(names[0][1]),
+            patience=shutdown_timeout,
+            last_words=shutdown_timeout,
+            signals=False,
+        )
     )
     try:
         yield Door(await bound, house, observed, decisions)
