@@ -97,7 +97,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         gpu_layers: layers that go to the GPU, where llama-cpp-python was built for one; -1 is all.
         embeddings: the model makes embeddings, and nothing else.
         chat_template: a Jinja file in place of the model's own template.
-        stall_timeout: seconds without a sign of life in a call after which the worker is ended and started again.
+        stall_timeout: seconds without a sign of life in a call after which the worker is ended and started again; a
+            batch of a prompt must take less.
     """
 
     model: FileName
@@ -110,7 +111,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     gpu_layers: Annotated[int, msgspec.Meta(ge=-1)] = 0
     embeddings: bool = False
     chat_template: FileName | None = None
-    stall_timeout: Annotated[float, msgspec.Meta(gt=0)] = 120.0
+    stall_timeout: Annotated[float, msgspec.Meta(ge=5)] = 120.0
 
 
 class Embedded:

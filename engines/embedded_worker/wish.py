@@ -36,7 +36,7 @@ class _Body(msgspec.Struct):
     input: str | list[str | int | list[int]] | None = None
     max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
     temperature: Annotated[float, msgspec.Meta(ge=0)] | None = None
-    top_k: int | None = None
+    top_k: Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)] | None = None
     top_p: _Share | None = None
     min_p: _Share | None = None
     typical_p: _Share | None = None
@@ -45,7 +45,7 @@ class _Body(msgspec.Struct):
     presence_penalty: _Penalty | None = None
     seed: int | None = None
     stop: str | list[str] | None = None
-    logit_bias: dict[str, float] | None = None
+    logit_bias: dict[str, Annotated[float, msgspec.Meta(ge=-100, le=100)]] | None = None
     logprobs: bool | Annotated[int, msgspec.Meta(ge=0, le=20)] | None = None
     top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=20)] | None = None
     response_format: _Format | None = None

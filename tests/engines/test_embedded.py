@@ -177,6 +177,8 @@ async def test_a_model_that_cannot_drop_parts_computes_all_anew(tmp_path: Path) 
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"logit_bias": {"99999": 1}}, "logit_bias"),
         ({"logit_bias": {"x": 1}}, "logit_bias"),
+        ({"logit_bias": {"65": 101}}, "logit_bias"),
+        ({"top_k": 2**40}, "top_k"),
         ({"temperature": -1}, "temperature"),
         ({"top_p": 1.5}, "top_p"),
         ({"min_p": "much"}, "min_p"),
