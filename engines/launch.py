@@ -9,6 +9,7 @@ import asyncio
 import collections
 import importlib
 import importlib.util
+import os
 import signal
 import socket
 import time
@@ -29,10 +30,14 @@ class LaunchError(Exception):
 
 
 class Command(msgspec.Struct, frozen=True):
-    """What to run. `env` is added to the environment; secrets belong there, out of the sight of `ps`."""
+    """What to run. `env` is added to the environment; secrets belong there, out of the sight of `ps`.
+
+    `descriptors` are open files that the program inherits under the same numbers; here they are closed once it runs.
+    """
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = {}
+    descriptors: tuple[int, ...] = ()
 
 
 def launch_type(kind: str) -> type[msgspec.Struct] | None:
@@ -84,8 +89,8 @@ class Supervisor:
         command_for: gives the command for a port; may raise LaunchError.
         health: asks the engine's own health route.
         port: the engine's port, the same for every restart.
-        on_state: told every change: loading, ready, down.
-        on_progress: told about once a second while loading: seconds so far, the last log line.
+        on_state: told every change: loading, ready, down. May be set later.
+        on_progress: told about once a second while loading: seconds so far, the last log line. May be set later.
         poll: seconds between questions while loading. grace: seconds from SIGTERM to SIGKILL.
 
     Attributes:
@@ -119,8 +124,8 @@ class Supervisor:
         self._first_over = asyncio.Event()
         self._command_for = command_for
         self._health = health
-        self._on_state = on_state
-        self._on_progress = on_progress
+        self.on_state = on_state
+        self.on_progress = on_progress
         self._poll = poll
         self._grace = grace
         self._backoff = backoff
@@ -158,6 +163,11 @@ class Supervisor:
     async def changed(self) -> None:
         """Wait for the next change of `state`."""
         await self._changed.wait()
+
+    def kill(self) -> None:
+        """End the process at once, with what it started, for it hangs. It is started again."""
+        if self._process is not None and not self._process.ended.done():
+            self._process.signal_group(signal.SIGKILL)
 
     def is_gone(self) -> bool:
         """Whether no process runs now. Exact: asks the kernel rather than what was last heard."""
@@ -205,7 +215,11 @@ class Supervisor:
         self._log.clear()
         self.deployment_time = None
         began = time.monotonic()
-        process = await spawn(made.argv, made.env, self._log)
+        try:
+            process = await spawn(made.argv, made.env, self._log, made.descriptors)
+        finally:
+            for descriptor in made.descriptors:
+                os.close(descriptor)
         self._process, self.pid = process, process.pid
         try:
             if await self._until_ready(process.ended, began):
@@ -242,7 +256,7 @@ class Supervisor:
             so_far = time.monotonic() - began
             if so_far - told >= 1:
                 told = so_far
-                self._on_progress(so_far, self._log[-1] if self._log else "")
+                self.on_progress(so_far, self._log[-1] if self._log else "")
             await asyncio.wait({ended}, timeout=self._poll)
         return False
 
@@ -259,4 +273,4 @@ class Supervisor:
         self.state = health
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
-        self._on_state(health)
+        self.on_state(health)

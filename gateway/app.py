@@ -56,7 +56,7 @@ class Gateway:
         clock: the one monotonic clock of the house.
 
     Attributes:
-        pools: by public model name. supervisors: the launched engines, by endpoint name.
+        pools: by public model name. supervisors: the engines that run in processes of ours, by endpoint name.
     """
 
     def __init__(self, config: Config, log: Logger, clock: Callable[[], float] = time.monotonic) -> None:
@@ -128,14 +128,17 @@ class Gateway:
         return None if supervisor is None else supervisor.state
 
     def _pool(self, config: PoolConfig) -> Pool:
+        built = {endpoint.name: self._engine(config, endpoint) for endpoint in config.endpoints}
         router = Router(
-            [_routed(endpoint) for endpoint in config.endpoints], policy=config.policy, seed=secrets.randbits(32)
+            [_routed(endpoint, built[endpoint.name]) for endpoint in config.endpoints],
+            policy=config.policy,
+            seed=secrets.randbits(32),
         )
         return Pool(
             model=config.model,
             router=router,
             waiting=Waiting(router, self._clock),
-            engines={endpoint.name: self._engine(config, endpoint) for endpoint in config.endpoints},
+            engines=built,
             policy=config.policy,
             allowed_policies=frozenset(config.policies) | {config.policy},
             commit_after=config.commit_after,
@@ -148,7 +151,11 @@ class Gateway:
 
     def _engine(self, pool: PoolConfig, config: EndpointConfig) -> engines.Engine:
         if config.launch is None:
-            return engines.build(config.engine, config.name, config.raw())
+            engine = engines.build(config.engine, config.name, config.raw())
+            own = getattr(engine, "supervisor", None)
+            if isinstance(own, Supervisor):  # a process of its own, watched like those that are launched here
+                self._watch(pool, config, own)
+            return engine
         # The engine answers to this gateway alone: loopback, a port of its own, and a key that nobody else knows.
         port, key = free_port(), secrets.token_urlsafe(24)
         raw = {**config.raw(f"http://127.0.0.1:{port}"), "api_key": key}
@@ -158,12 +165,15 @@ class Gateway:
             partial(command, config.engine, config.launch, api_key=key),
             engine.probe,
             port=port,
-            on_state=partial(self._launched, pool.model, config.name),
-            on_progress=partial(self._loading, config.name),
         )
         engine.is_gone = supervisor.is_gone  # type: ignore[attr-defined]
-        self.supervisors[config.name] = supervisor
+        self._watch(pool, config, supervisor)
         return engine
+
+    def _watch(self, pool: PoolConfig, config: EndpointConfig, supervisor: Supervisor) -> None:
+        supervisor.on_state = partial(self._launched, pool.model, config.name)
+        supervisor.on_progress = partial(self._loading, config.name)
+        self.supervisors[config.name] = supervisor
 
     def _launched(self, model: str, endpoint: str, health: Health) -> None:
         pool, supervisor = self.pools[model], self.supervisors[endpoint]
@@ -182,10 +192,10 @@ class Gateway:
         self.log.event("launch_waiting", endpoint=endpoint, seconds=round(seconds, 1), last_line=line)
 
 
-def _routed(config: EndpointConfig) -> Endpoint:
+def _routed(config: EndpointConfig, engine: engines.Engine) -> Endpoint:
     tags = config.tags | ({config.source} if config.source else set())
     limits = config.limits
-    slots = getattr(config.launch, "slots", None)
+    slots = getattr(config.launch, "slots", None) or getattr(engine, "slots", None)
     if slots is not None and limits.max_concurrency is None:
         # What we start ourselves we know: more calls than slots would only wait inside the engine. Its context is left
         # to the engine's own exact count, for ours is an estimate.

@@ -144,8 +144,10 @@ class Checker:
             return UNSET
 
     def _file(self, value: str, meta: Mapping[str, Any], path: KeyPath) -> Any:
-        """A file name, absolute. A `command` without a slash is looked up on PATH later and stays as it is."""
-        if meta["path"] == "command" and "/" not in value:
+        """A file name, absolute. A `command` without a slash is looked up on PATH later and stays as it is, and so does
+        a `model` that is the name of one and no path."""
+        rule = meta["path"]
+        if (rule == "command" and "/" not in value) or (rule == "model" and not value.startswith((".", "/", "~"))):
             return value
         name = os.path.normpath(self.folder / os.path.expanduser(value))
         if self.files and value and not os.path.isfile(name):

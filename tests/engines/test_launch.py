@@ -372,13 +372,13 @@ def test_nothing_is_left_when_the_gateway_is_killed() -> None:
 
 
 def test_an_engine_is_launched_by_the_file_of_its_name() -> None:
-    assert launch.launch_type("vllm") is None
+    assert launch.launch_type("tgi") is None
     assert launch.launch_type("../x") is None
     made = launch.launch_type("llamacpp")
     assert made is not None
     assert made.__name__ == "Launch"
-    with pytest.raises(LaunchError, match="vllm cannot be started by this version"):
-        launch.command("vllm", made(model="m"), 1, "")
+    with pytest.raises(LaunchError, match="tgi cannot be started by this version"):
+        launch.command("tgi", made(model="m"), 1, "")
 
 
 def test_a_free_port_is_free() -> None:

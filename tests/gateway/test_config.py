@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engines import llamacpp_launch
+from engines import llamacpp_launch, vllm_launch
 from engines.llamacpp_launch import Launch
 from gateway.config import Config, ConfigError, Listen, check, load, parse
 from tests.tiny_gguf import write
@@ -57,6 +57,22 @@ def test_the_engines_own_options_are_kept_apart_with_their_types() -> None:
     assert (one.tags, one.source) == (frozenset({"gpu"}), "hf")
 
 
+def test_an_engine_that_the_gateway_runs_itself_needs_no_address() -> None:
+    text = endpoint("{name: a, engine: embedded, model: ./m.gguf, slots: 2, tags: [cpu]}")
+    (one,) = accepted(text).pools[0].endpoints
+    assert (one.url, one.launch) == (None, None)
+    assert one.raw() == {"model": "/etc/eh/m.gguf", "slots": 2}
+
+
+@pytest.mark.parametrize(
+    ("given", "want"), [("./tiny", "/etc/eh/tiny"), ("/m/tiny", "/m/tiny"), ("Qwen/Qwen3-8B", "Qwen/Qwen3-8B")]
+)
+def test_a_model_to_launch_is_a_name_or_a_folder(given: str, want: str) -> None:
+    (one,) = accepted(endpoint(f"{{name: a, engine: vllm, launch: {{model: {given}}}}}")).pools[0].endpoints
+    assert isinstance(one.launch, vllm_launch.Launch)
+    assert one.launch.model == want
+
+
 def test_a_launched_endpoint_gets_its_address_later() -> None:
     text = endpoint("{name: a, engine: llamacpp, launch: {model: ./m.gguf, slots: 2}}")
     (one,) = accepted(text).pools[0].endpoints
@@ -104,7 +120,20 @@ def test_a_bare_binary_stays_a_word_for_the_path_and_one_with_a_slash_is_a_file(
             endpoint('{name: a, engine: tgi, url: "http://x", tags: cpu}'),
             "tags: is not valid; give a list whose items are text",
         ),
-        (endpoint("{name: a, engine: vllm, launch: {}}"), "].launch: vllm cannot be started by this version"),
+        (endpoint("{name: a, engine: tgi, launch: {}}"), "].launch: tgi cannot be started by this version"),
+        (
+            endpoint('{name: a, engine: embedded, model: m.gguf, url: "http://x:1"}'),
+            "pools[0].endpoints[0].url: means nothing for embedded, which the gateway runs itself; leave the key out",
+        ),
+        (
+            endpoint("{name: a, engine: embedded, model: m.gguf, launch: {model: m.gguf}}"),
+            "pools[0].endpoints[0].launch: means nothing for embedded, which the gateway runs itself; leave the key",
+        ),
+        (endpoint("{name: a, engine: embedded}"), "pools[0].endpoints[0].model: is missing; this engine needs it"),
+        (
+            endpoint("{name: a, engine: embedded, model: m.gguf, slots: 0}"),
+            "pools[0].endpoints[0].slots: is not valid; give a whole number from 1 to 64 (line 4)",
+        ),
         (
             endpoint('{name: a, engine: vllm, url: "http://x", api_ky: k}'),
             'pools[0].endpoints[0].api_ky: is not a known key; did you mean "api_key"? (line 4)',
@@ -284,6 +313,23 @@ def test_a_launch_without_a_server_is_refused_before_anything_is_served(
     monkeypatch.setattr(llamacpp_launch, "has_xllamacpp", lambda: False)
     with pytest.raises(ConfigError, match=r"\.launch: llama\.cpp's server is not installed.* \(line 4\)"):
         parse(endpoint("{name: a, engine: llamacpp, launch: {model: m.gguf}}"), tmp_path, {}, files=True)
+
+
+def test_missing_models_are_named_where_they_are_files(tmp_path: Path) -> None:
+    lines = [
+        "{name: a, engine: embedded, model: m.gguf, chat_template: t.jinja}",
+        "{name: b, engine: llamacpp, launch: {model: n.gguf}}",
+        "{name: c, engine: vllm, launch: {model: Qwen/Qwen3-8B}}",
+    ]
+    text = "pools:\n  - model: m\n    endpoints:\n" + "".join(f"      - {line}\n" for line in lines)
+    with pytest.raises(ConfigError) as caught:
+        parse(text, tmp_path, {}, files=True)
+    named = [problem.path for problem in caught.value.problems if "there is no file" in str(problem)]
+    assert named == [
+        "pools[0].endpoints[0].model",
+        "pools[0].endpoints[0].chat_template",
+        "pools[0].endpoints[1].launch.model",
+    ]
 
 
 def test_an_slo_is_stated_in_milliseconds_and_used_in_seconds() -> None:
