@@ -9,6 +9,7 @@ in. What is missing on a machine is said by name in `Unavailable`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes.util
 import json
 import os
@@ -172,10 +173,8 @@ class Triton:
 
     def _signal(self, number: int) -> None:
         assert self._process is not None
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
-        except ProcessLookupError:
-            pass
 
     def _wait_ready(self) -> None:
         assert self._process is not None
@@ -207,7 +206,7 @@ class Ears:
         self._socket.setblocking(False)
 
     async def hear(self, event: str, **facts: Any) -> dict[str, Any]:
-        """The next thing told that is this event with these facts; others are passed over. The test's own timeout ends it."""
+        """The next thing told that is this event with these facts; others are passed over."""
         loop = asyncio.get_running_loop()
         while True:
             said: dict[str, Any] = json.loads(await loop.sock_recv(self._socket, 1 << 20))

@@ -1,4 +1,4 @@
-"""A scripted model in the shape of `tensorrt_llm_bls` with accumulate_tokens: the whole text so far with every response.
+"""A scripted model in the shape of `tensorrt_llm_bls` with accumulate_tokens: every response holds the whole text.
 
 It does not call the core: in Triton 2.51 a call to a decoupled model from within Python never returns where that model
 answers with an error.
