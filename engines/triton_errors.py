@@ -21,7 +21,7 @@ from engines.classify import classify
 from engines.errors import EngineError, Faulted, Misconfigured
 from engines.rawjson import encode
 
-__all__ = ["from_code", "from_text"]
+__all__ = ["from_code", "from_text", "says_unavailable"]
 
 _STATUS = {
     "INVALID_ARGUMENT": 400,
@@ -36,7 +36,7 @@ _STATUS = {
     "UNAVAILABLE": 503,
     "DEADLINE_EXCEEDED": 504,
 }
-_UNKNOWN_MODEL = re.compile(r"unknown model|is not found|no version is available", re.IGNORECASE)
+_UNKNOWN_MODEL = re.compile(r"unknown model|is not found|no (?:version is available|available versions)", re.IGNORECASE)
 _WRONG_TENSORS = re.compile(
     r"expected (?:number of inputs|\d+ inputs)|unexpected (?:inference )?(?:input|output|shape)|data-?type|"
     r"streaming is only supported|decoupled transaction policy|decoupled mode",
@@ -52,6 +52,8 @@ def from_code(code: str, text: str) -> EngineError:
     """The error of a call that ended with this gRPC code ("INVALID_ARGUMENT", ...) and these details."""
     if code == "CANCELLED":
         return Faulted("The engine's side cancelled the request.", status=499, detail=text)
+    if code == "UNAVAILABLE" and _UNKNOWN_MODEL.search(text):
+        return _classified(404, text)
     if code in ("INTERNAL", "UNKNOWN", "INVALID_ARGUMENT") and _WRONG_TENSORS.search(text):
         return _outdated(text)
     return _classified(_STATUS.get(code, 500), text)
@@ -66,6 +68,11 @@ def from_text(text: str) -> EngineError:
     if _FULL.search(text) or _NOT_READY.search(text):
         return _classified(503, text)
     return _classified(500, text)
+
+
+def says_unavailable(text: str) -> bool:
+    """The words are Triton's own for a request that it did not take, and not those of a broken connection."""
+    return any(pattern.search(text) for pattern in (_FULL, _NOT_READY, _UNKNOWN_MODEL))
 
 
 def _outdated(text: str) -> Misconfigured:

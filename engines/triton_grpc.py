@@ -7,6 +7,7 @@ no end mark, and it can hold one stream at a time. So the calls are made on `grp
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -16,7 +17,7 @@ from tritonclient.grpc import service_pb2_grpc as stubs
 
 from engines.contract import Headers, Health
 from engines.errors import EngineError, Lost, Malformed, Refused, Unreached
-from engines.triton_errors import from_code, from_text
+from engines.triton_errors import from_code, from_text, says_unavailable
 from engines.triton_layout import ModelInfo, Tensor
 from engines.triton_wire import Replies, Reply, Request, pack, unpack
 from engines.upstream import Upstream
@@ -25,6 +26,14 @@ __all__ = ["GrpcTransport", "translated"]
 
 _FINAL: Final = "triton_final_response"
 _DRAIN_SECONDS: Final = 1.0
+_RETRY_SECONDS: Final = 1.0
+# What gRPC itself says of a connection, under codes that Triton uses as well.
+_LOCAL: Final = re.compile(
+    r"stream removed|socket closed|connection (?:reset|refused|attempt|closed)|broken pipe|recvmsg|sendmsg|goaway|"
+    r"rst_stream|failed to connect|failed to pick|keepalive|endpoint clos|channel clos|dns resolution|handshake",
+    re.IGNORECASE,
+)
+_TOO_LARGE: Final = re.compile(r"(sent|received) message larger than max", re.IGNORECASE)
 _CODES: Final = (("triton_grpc_error", "true"),)
 """Asks Triton to end a failing call with a gRPC status, instead of a text without a code."""
 
@@ -53,7 +62,7 @@ class GrpcTransport:
             ("grpc.enable_retries", 0),  # whether a call may run again is decided above
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.min_reconnect_backoff_ms", 100),
-            ("grpc.max_reconnect_backoff_ms", 1000),
+            ("grpc.max_reconnect_backoff_ms", 500),
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.enable_http_proxy", 0),
         ]
@@ -124,7 +133,7 @@ class GrpcTransport:
         try:
             return await getattr(stub, method)(request, metadata=self._headers)
         except grpc.aio.AioRpcError as error:
-            raise translated(error, sent=True) from error
+            raise translated(error) from error
 
     @property
     def headers(self) -> Headers:
@@ -132,17 +141,24 @@ class GrpcTransport:
 
 
 async def _until_ready(channel: Any) -> None:
-    """Return when the channel is connected. A failure that lies back does not count, the next one does."""
+    """Return when the channel is connected.
+
+    A channel that failed before says so until it is connected again, whatever it tries meanwhile. It tries at least
+    every half second, so one that does not make it within a second is refused by the engine's side.
+    """
     state = channel.get_state(try_to_connect=True)
-    failed_before = state is grpc.ChannelConnectivity.TRANSIENT_FAILURE
-    while state is not grpc.ChannelConnectivity.READY:
-        if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE and not failed_before:
-            raise Unreached("The engine could not be reached: no connection.")
-        if state is grpc.ChannelConnectivity.SHUTDOWN:
-            raise Unreached("The endpoint was taken out of service.")
-        await channel.wait_for_state_change(state)
-        failed_before = False
-        state = channel.get_state(try_to_connect=True)
+    failed = state is grpc.ChannelConnectivity.TRANSIENT_FAILURE
+    try:
+        async with asyncio.timeout(_RETRY_SECONDS if failed else None):
+            while state is not grpc.ChannelConnectivity.READY:
+                if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE and not failed:
+                    raise Unreached("The engine could not be reached: no connection.")
+                if state is grpc.ChannelConnectivity.SHUTDOWN:
+                    raise Unreached("The endpoint was taken out of service.")
+                await channel.wait_for_state_change(state)
+                state = channel.get_state(try_to_connect=True)
+    except TimeoutError:
+        raise Unreached("The engine could not be reached: no connection.") from None
 
 
 class _Stream:
@@ -167,7 +183,7 @@ class _Stream:
             await self._call.write(message)
             await self._call.done_writing()
         except grpc.aio.AioRpcError as error:
-            raise translated(error, sent=True) from error
+            raise translated(error) from error
         except BaseException:
             self.cancel()
             raise
@@ -188,7 +204,7 @@ class _Stream:
             message = await self._call.read()
         except grpc.aio.AioRpcError as error:
             self._over = True
-            raise translated(error, sent=True) from error
+            raise translated(error) from error
         if message is grpc.aio.EOF:
             self._over = True
             if self._flagged:
@@ -230,16 +246,14 @@ def _values(response: Any) -> dict[str, Any]:
     return values
 
 
-def translated(error: Any, *, sent: bool) -> EngineError:
+def translated(error: Any) -> EngineError:
     """The error of a call: what Triton said, or what became of the connection."""
     code, details = error.code().name, error.details() or ""
-    origin = error.debug_error_string() or ""
-    if "from peer" in origin:
-        return from_code(code, details)
-    if code == "RESOURCE_EXHAUSTED":
-        if "send" in details.lower() or "sent" in details.lower():
+    if large := _TOO_LARGE.search(details):
+        if large[1].lower() == "sent":
             return Refused("The request is larger than the endpoint's limit.", status=413, detail=details)
         return Malformed("The engine sent a message over the endpoint's limit.", detail=details)
-    if not sent:
-        return Unreached("The engine could not be reached: no connection.", detail=f"{code}: {details}")
+    own = code in ("UNAVAILABLE", "INTERNAL", "UNKNOWN", "CANCELLED") and _LOCAL.search(details) is not None
+    if not own and (code != "UNAVAILABLE" or says_unavailable(details)):
+        return from_code(code, details)
     return Lost("The connection to the engine broke.", detail=f"{code}: {details}")

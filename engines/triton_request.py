@@ -86,8 +86,8 @@ class _Wanted(msgspec.Struct):
     documents: Any = None
     reasoning_effort: Any = None
     tools: msgspec.Raw = msgspec.Raw(b"[]")
-    tool_choice: msgspec.Raw | None = None
-    response_format: msgspec.Raw | None = None
+    tool_choice: msgspec.Raw = msgspec.Raw(b"")
+    response_format: msgspec.Raw = msgspec.Raw(b"")
 
 
 def plan_call(call: Call, layout: Layout, template: ChatTemplate | None, max_tokens: int) -> Plan:
@@ -140,7 +140,7 @@ def plan_call(call: Call, layout: Layout, template: ChatTemplate | None, max_tok
 
 
 def _tool(call: Call, wanted: _Wanted, layout: Layout) -> ToolGuide | None:
-    tools, choice = bytes(wanted.tools), bytes(wanted.tool_choice or b"")
+    tools, choice = bytes(wanted.tools), bytes(wanted.tool_choice)
     if call.kind != "chat" or tools in EMPTY or choice == b'"none"':
         return None
     if not layout.guided:
@@ -176,7 +176,7 @@ def _prompt(call: Call, wanted: _Wanted, layout: Layout, template: ChatTemplate 
         return wanted.prompt if isinstance(wanted.prompt, str) else "".join(wanted.prompt)
     assert template is not None
     tools = msgspec.json.decode(wanted.tools)
-    shown = None if wanted.tool_choice is not None and bytes(wanted.tool_choice) == b'"none"' else tools or None
+    shown = None if bytes(wanted.tool_choice) == b'"none"' else tools or None
     return template.render(
         bytes(wanted.messages),
         engine_adds_bos=layout.adds_bos,
@@ -222,7 +222,7 @@ def _classic_sampling(out: dict[str, list[Value]], layout: Layout) -> None:
 def _guide(wanted: _Wanted, tool: ToolGuide | None) -> dict[str, list[Value]]:
     if tool is not None:
         return {"guide_type": [b"json_schema"], "guide": [tool.schema]}
-    if wanted.response_format is None:
+    if not bytes(wanted.response_format):
         return {}
     asked = _object(wanted.response_format)
     kind = asked.get("type")

