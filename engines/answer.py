@@ -110,7 +110,8 @@ class StreamEditor:
         self._frame = fields
         block = b"data: " + out + b"\n\n"
         if token and finish is None and usage is None and timings is None:
-            self._learn(payload, block)
+            if not self._choices.moved:  # a delta that opens a tool call says more than those that go on with it
+                self._learn(payload, block)
             return block, ORDINARY
         end = finish is not None and self._choices.finished(self._call.sequences)
         return block, Mark(token=token, terminal=end, finish=finish, usage=usage, timings=timings)
@@ -129,13 +130,13 @@ class StreamEditor:
     def _edit_choices(self, choices: list[Fields]) -> tuple[bool, bool, str | None]:
         changed = token = False
         finish: str | None = None
+        self._choices.moved = False
         for choice in choices:
             one_changed, one_token, one_finish = self._choices.edit(choice)
             changed |= one_changed
             token |= one_token
             finish = finish or one_finish
         if self._choices.moved:
-            self._choices.moved = False
             self._templates.clear()
         return changed, token, finish
 

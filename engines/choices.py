@@ -9,7 +9,18 @@ import msgspec
 
 from engines.contract import Call
 from engines.errors import Faulted, Malformed
-from engines.rawjson import EMPTY, NULL, Fields, encode, is_null, join_array, join_object, read_array, read_object
+from engines.rawjson import (
+    EMPTY,
+    NULL,
+    UNREADABLE,
+    Fields,
+    encode,
+    is_null,
+    join_array,
+    join_object,
+    read_array,
+    read_object,
+)
 
 __all__ = ["Choices", "index_of"]
 
@@ -23,11 +34,12 @@ _RUNNING = frozenset({"", "not_finished"})
 class _State:
     """What is known of one choice of a stream."""
 
-    __slots__ = ("calls", "finish", "ids", "last")
+    __slots__ = ("calls", "finish", "ids", "last", "names")
 
     def __init__(self) -> None:
         self.finish: str | None = None
         self.ids: dict[str, int] = {}  # tool call id -> index shown to the client
+        self.names: dict[int, bytes] = {}  # index shown -> the function's name in JSON, as the call began with it
         self.calls: dict[int, int] = {}  # index of the engine -> index shown, of the call that last used it
         self.last: int | None = None
 
@@ -85,7 +97,7 @@ class Choices:
     def _finish(self, raw: msgspec.Raw | bytes, state: _State) -> str | None:
         try:
             word = msgspec.json.decode(raw, type=str)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise Malformed("The engine gave a finish reason that is no text.", detail=str(error)) from error
         if word in _RUNNING:
             return None
@@ -105,8 +117,17 @@ class Choices:
             return False
         changed = False
         for item in calls:
-            given = _integer(item.get("index"))
-            index = self._place(given, _string(item.get("id")), state)
+            given, identity = _integer(item.get("index")), _string(item.get("id"))
+            again = identity in state.ids
+            index = self._place(given, identity, state)
+            # A client joins what is repeated, so a call's id and name go out once.
+            if again:
+                del item["id"]
+            if index in state.names:
+                again |= _without_name(item, state.names[index])
+            else:
+                state.names[index] = _name(item)
+            changed |= again
             if index != given:
                 item["index"] = encode(index)
                 changed = True
@@ -133,6 +154,23 @@ class Choices:
         return index
 
 
+def _name(item: Fields) -> bytes:
+    function = item.get("function")
+    if function is None or is_null(function):
+        return NULL
+    return bytes(read_object(function).get("name", NULL))
+
+
+def _without_name(item: Fields, name: bytes) -> bool:
+    """Take the function's name out where it is this one. True: it was."""
+    if name in EMPTY or _name(item) != name:
+        return False
+    function = read_object(item["function"])
+    del function["name"]
+    item["function"] = join_object(function)
+    return True
+
+
 def index_of(choice: Fields) -> int:
     """The choice's index, 0 where it gives none. Raises Malformed where it is no integer."""
     return _integer(choice.get("index")) or 0
@@ -143,7 +181,7 @@ def _integer(raw: msgspec.Raw | bytes | None) -> int | None:
         return None
     try:
         return msgspec.json.decode(raw, type=int | None)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise Malformed("The engine gave an index that is no integer.", detail=str(error)) from error
 
 
@@ -152,5 +190,5 @@ def _string(raw: msgspec.Raw | bytes | None) -> str:
         return ""
     try:
         return msgspec.json.decode(raw, type=str | None) or ""
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise Malformed("The engine gave an id that is no text.", detail=str(error)) from error

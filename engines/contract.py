@@ -122,8 +122,9 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     means default). Adapters build the outgoing body from it; nothing in it is parsed again unless it must be.
 
     Attributes:
-        id: the gateway's own id of the call, `[a-z0-9]+`; answers without an id get one made from it.
-        request_id: the client's `x-request-id`, or ours; a label, passed on and returned, trusted for nothing.
+        id: the gateway's own id of the call, `[a-z0-9]+`; engines get it as `x-request-id`, and answers without
+            an id get one made from it.
+        request_id: the client's `x-request-id`, or ours; a label, returned and logged, trusted for nothing.
         kind: which of the three OpenAI routes.
         model: the public model name, which the answer must show in every chunk.
         stream: the client asked for server-sent events.

@@ -54,6 +54,10 @@ class HttpAttempt:
     The sink hears exactly one of `end` and `fail`; after `abort` it hears nothing more. The connection goes back to
     the pool where the answer was read to its end, and is closed at once in every other case.
 
+    Args:
+        closes_after_stream: the engine closes a connection after a stream without having said so.
+        secret: the engine's own key; whatever an engine writes into its errors, this is not passed on.
+
     Attributes:
         task: runs the attempt.
     """
@@ -68,6 +72,8 @@ class HttpAttempt:
         headers: Headers,
         call: Call,
         sink: Sink,
+        closes_after_stream: bool = False,
+        secret: str | None = None,
     ) -> None:
         self._upstream = upstream
         self._dialect = dialect
@@ -76,6 +82,8 @@ class HttpAttempt:
         self._headers = headers
         self._call = call
         self._sink = sink
+        self._closes_after_stream = closes_after_stream
+        self._secret = secret
         self._said = False  # `end` or `fail` was said
         self._aborted = False
         self._exchange: Exchange | None = None
@@ -124,6 +132,8 @@ class HttpAttempt:
                 raise await self._error(exchange)
 
     async def _stream(self, exchange: Exchange) -> None:
+        if self._closes_after_stream:
+            exchange.use_once()
         self._sink.head(200, (("content-type", _STREAM),))
         framer = Framer(self._patience.max_event)
         editor = StreamEditor(self._call, self._dialect)
@@ -207,6 +217,7 @@ class HttpAttempt:
     def _fail(self, error: EngineError) -> None:
         if not self._aborted and not self._said:
             self._said = True
+            error.hide(self._secret)
             self._sink.fail(error)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from engines.contract import Call, Headers
 from engines.dialects import LLAMACPP
 from engines.openai_http import OpenAIEngine, Options
 
@@ -14,12 +13,8 @@ class LlamaCpp(OpenAIEngine):
 
     kind = "llamacpp"
     dialect = LLAMACPP
-
-    def _headers(self, call: Call) -> Headers:
-        # The server closes the connection at once after a streamed answer, while its headers promise to keep it. A
-        # connection given back would be taken for the next call before its end is heard, and the call lost with it.
-        headers = super()._headers(call)
-        return [*headers, ("connection", "close")] if call.stream else headers
+    # It promises "Keep-Alive: timeout=5" and closes at once. A call written meanwhile would be lost.
+    closes_after_stream = True
 
 
 def build(name: str, options: Options) -> LlamaCpp:

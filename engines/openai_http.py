@@ -20,6 +20,7 @@ from engines.contract import Attempt, Call, Headers, Health, Sink
 from engines.dialect import Dialect
 from engines.errors import EngineError, Loading
 from engines.http_attempt import ERROR_BODY, HttpAttempt, Patience
+from engines.rawjson import UNREADABLE
 from engines.upstream import Exchange, Upstream
 
 __all__ = ["OpenAIEngine", "Options"]
@@ -75,7 +76,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class OpenAIEngine:
-    """An `Engine` over HTTP. A subclass states its `kind`, its `dialect` and where its health route is.
+    """An `Engine` over HTTP. A subclass states its `kind`, its `dialect` and how else it differs.
 
     Args:
         name: the endpoint's name.
@@ -87,6 +88,7 @@ class OpenAIEngine:
     kind: str = ""
     dialect: ClassVar[Dialect]
     health_path: ClassVar[str] = "/health"
+    closes_after_stream: ClassVar[bool] = False
 
     def __init__(self, name: str, options: Options) -> None:
         self.name = name
@@ -125,6 +127,8 @@ class OpenAIEngine:
             headers=self._headers(call),
             call=call,
             sink=sink,
+            closes_after_stream=self.closes_after_stream,
+            secret=self._options.api_key,
         )
         self._attempts.add(attempt)
         attempt.task.add_done_callback(lambda _: self._attempts.discard(attempt))
@@ -171,6 +175,7 @@ class OpenAIEngine:
             return Health("ready")
         if exchange.status >= 400:
             error = classify(exchange.status, body, exchange.content_type, exchange.retry_after())
+            error.hide(self._options.api_key)
             if isinstance(error, Loading):
                 return Health("loading", error.message)
         return Health("down", f"{path} answered {exchange.status}")
@@ -185,7 +190,7 @@ class OpenAIEngine:
             return None
         try:
             listed = msgspec.json.decode(body, type=_Models).data
-        except msgspec.DecodeError:
+        except UNREADABLE:
             return None
         return listed[0].id if exchange.status == 200 and listed else None
 
@@ -193,7 +198,8 @@ class OpenAIEngine:
         return self._options.model or self._discovered or call.model
 
     def _headers(self, call: Call) -> Headers:
-        label = [("x-request-id", call.request_id)] if _is_safe(call.request_id) else []
+        # Our own id, never the client's: two clients may send the same one, and vLLM names a request by it.
+        label = [("x-request-id", call.id)]
         trace = [(name, value) for name, value in call.headers if name in _TRACE and _is_safe(value)]
         accept = "text/event-stream" if call.stream else "application/json"
         return [("content-type", "application/json"), ("accept", accept), *self._own, *label, *trace]

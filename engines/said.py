@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from engines.rawjson import UNREADABLE
+
 __all__ = ["Said", "excerpt", "read_error", "safe"]
 
 _MESSAGE_LIMIT = 500
@@ -53,7 +55,7 @@ def read_error(body: bytes) -> Said | None:
         return None
     try:
         data = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
     return _read(data)
 

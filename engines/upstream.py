@@ -8,7 +8,8 @@ may have begun (`Lost`), whatever the exception is called.
 
 Idle connections are kept for two seconds only. The engines close theirs after five (uvicorn under vLLM and
 trtllm-serve, llama.cpp) or never (TGI), so that a call is not written to a connection that its engine is just
-closing. aiohttp repeats idempotent requests on such a connection, never a POST.
+closing. One that has been closed, or that says something unasked, is not used again even where the loop has not
+heard of it yet. aiohttp repeats idempotent requests on a stale connection, never a POST.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from contextvars import ContextVar
-from email.utils import formatdate, parsedate_to_datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from types import TracebackType
 from typing import Final, Self
@@ -26,21 +27,19 @@ import aiohttp
 import httpx
 from httpx_aiohttp import AiohttpTransport
 
+from engines.connector import Connector
 from engines.contract import Headers
 from engines.errors import EngineError, Gone, Lost, Malformed, Unreached
+from engines.reach import refuses, why_unreached
+from engines.retry_after import read_retry_after
 
 __all__ = ["Exchange", "Upstream"]
 
 KEEP_IDLE: Final = 2.0
 """Seconds that an unused connection is kept; below every engine's own limit."""
 
-_WHOLE: Final = 1 << 20
-"""Bodies up to this size are handed over in one piece, larger ones in pieces of `_PIECE`."""
+_WHOLE: Final = 1 << 20  # bodies up to this size are handed over in one piece, larger ones in pieces
 _PIECE: Final = 1 << 16
-
-_KNOCKS: Final = (0.0, 0.06, 0.12)
-"""Seconds before each try to connect when an engine was lost: 180 ms for a dying process to give up its port."""
-_KNOCK_TIMEOUT: Final = 0.5
 
 _DRAIN_SECONDS: Final = 1.0
 _DRAIN_BYTES: Final = 1 << 16
@@ -65,6 +64,7 @@ class Upstream:
         self._connect = connect
         self._tls = _tls(verify_tls) if self._base.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._client: httpx.AsyncClient | None = None
+        self._targets: dict[str, httpx.URL] = {}
         self._closed = False
         self.is_gone = is_gone
 
@@ -98,7 +98,10 @@ class Upstream:
             await client.aclose()
 
     def _request(self, method: str, path: str, headers: Headers, body: bytes) -> httpx.Request:
-        target = self._base.copy_with(raw_path=(self._base.path.rstrip("/") + path).encode("ascii"))
+        target = self._targets.get(path)
+        if target is None:  # there are a handful; making one costs as much as sending to it
+            target = self._base.copy_with(raw_path=(self._base.path.rstrip("/") + path).encode("ascii"))
+            self._targets[path] = target
         named = [*headers, ("content-length", str(len(body)))] if body else list(headers)
         content = body if len(body) <= _WHOLE else _Pieces(body)
         if isinstance(content, bytes):
@@ -107,7 +110,7 @@ class Upstream:
 
     def _build(self) -> httpx.AsyncClient:
         session = aiohttp.ClientSession(
-            connector=_Connector(limit=0, ssl=self._tls, keepalive_timeout=KEEP_IDLE, ttl_dns_cache=10),
+            connector=Connector(_given, limit=0, ssl=self._tls, keepalive_timeout=KEEP_IDLE, ttl_dns_cache=10),
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
             auto_decompress=False,
@@ -124,19 +127,8 @@ class Upstream:
     async def _gone(self) -> bool:
         if self.is_gone is not None and self.is_gone():
             return True
-        loop = asyncio.get_running_loop()
         port = self._base.port or (443 if self._base.scheme == "https" else 80)
-        for pause in _KNOCKS:
-            await asyncio.sleep(pause)
-            try:
-                async with asyncio.timeout(_KNOCK_TIMEOUT):
-                    transport, _ = await loop.create_connection(asyncio.Protocol, self._base.host, port)
-            except ConnectionRefusedError:
-                return True
-            except (OSError, TimeoutError):
-                return False  # not to be reached just now, which says nothing of the process
-            transport.abort()
-        return False
+        return await refuses(self._base.host, port)
 
 
 class Exchange:
@@ -189,10 +181,8 @@ class Exchange:
         if not self._ended:
             self.abort()
         if self._response is not None:
-            try:
+            with suppress(httpx.HTTPError, aiohttp.ClientError, OSError):  # said already, while it was read
                 await self._response.aclose()
-            except (httpx.HTTPError, aiohttp.ClientError, OSError):
-                self.abort()  # what was to be said of this answer has been said
 
     def connected(self, connection: aiohttp.connector.Connection) -> None:
         """The connector gave this request a connection."""
@@ -204,18 +194,8 @@ class Exchange:
         return None if self._response is None else self._response.headers.get(name)
 
     def retry_after(self) -> float | None:
-        """Seconds that the engine asks to be left alone, from `retry-after` in either of its forms; None: not said."""
-        value = self.header("retry-after")
-        if value is None:
-            return None
-        if value.strip().isdecimal():
-            return float(value[:10])
-        now = self.header("date") or formatdate(usegmt=True)  # the engine's clock and ours may differ
-        try:
-            wait = parsedate_to_datetime(value) - parsedate_to_datetime(now)
-        except (TypeError, ValueError):
-            return None
-        return max(0.0, wait.total_seconds())
+        """Seconds that the engine asks to be left alone; None: it does not say."""
+        return read_retry_after(self.header("retry-after"), self.header("date"))
 
     async def chunk(self) -> bytes:
         """The next bytes of the answer as they come off the wire (16 KB at most), b"" at its end."""
@@ -243,6 +223,11 @@ class Exchange:
             room -= len(part)
         return b"".join(parts), True
 
+    def use_once(self) -> None:
+        """Close the connection when the answer has been read, whatever its headers promise."""
+        if self._connection is not None and self._connection.protocol is not None:
+            self._connection.protocol.force_close()
+
     async def drain(self) -> None:
         """Read an answer that has said everything to its formal end, so that its connection can be used again.
 
@@ -264,23 +249,10 @@ class Exchange:
         cause = exc.__cause__ if isinstance(exc, httpx.HTTPError) and exc.__cause__ is not None else exc
         detail = f"{type(cause).__name__}: {cause}"
         if not self.sent:
-            return Unreached(f"The engine could not be reached: {_reason(cause)}.", detail=detail)
+            return Unreached(f"The engine could not be reached: {why_unreached(cause)}.", detail=detail)
         if isinstance(cause, (aiohttp.ClientResponseError, ValueError)):
             return Malformed("The engine's answer is not HTTP.", detail=detail)
         return Lost("The connection to the engine broke.", status=self.status or None, detail=detail)
-
-
-class _Connector(aiohttp.TCPConnector):
-    """Tells the exchange under way that it was given a connection, and which."""
-
-    async def connect(
-        self, req: aiohttp.ClientRequest, traces: list[aiohttp.tracing.Trace], timeout: aiohttp.ClientTimeout
-    ) -> aiohttp.connector.Connection:
-        connection = await super().connect(req, traces, timeout)
-        exchange = _under_way.get()
-        if exchange is not None:
-            exchange.connected(connection)
-        return connection
 
 
 class _Pieces(httpx.AsyncByteStream):
@@ -295,22 +267,15 @@ class _Pieces(httpx.AsyncByteStream):
             yield bytes(view[start : start + _PIECE])
 
 
+def _given(connection: aiohttp.connector.Connection) -> None:
+    exchange = _under_way.get()
+    if exchange is not None:
+        exchange.connected(connection)
+
+
 def _tls(verify: bool) -> ssl.SSLContext:
     context = ssl.create_default_context()
     if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
-
-
-def _reason(cause: BaseException) -> str:
-    """Why no connection came about, in words that name no host."""
-    if isinstance(cause, (aiohttp.ClientSSLError, ssl.SSLError)):
-        return "TLS failed"
-    if isinstance(cause, aiohttp.ClientConnectorDNSError):
-        return "its name does not resolve"
-    if isinstance(cause, (TimeoutError, asyncio.TimeoutError)):
-        return "no connection in time"
-    if isinstance(cause, OSError) and isinstance(getattr(cause, "os_error", cause), ConnectionRefusedError):
-        return "connection refused"
-    return "no connection"

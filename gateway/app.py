@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
+import errno
 import secrets
+import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -39,6 +40,9 @@ from router import Endpoint, Router
 
 __all__ = ["Gateway", "run"]
 
+PATIENCE = 30.0
+"""Seconds that running calls get to end after a stop."""
+
 VERSION = metadata.version("enginehouse")
 
 
@@ -66,17 +70,35 @@ class Gateway:
         )
         self._recent = RecentCalls(redact)
         self._fleet = Fleet(self.pools, clock, self._tell, self._word)
+        self._line = Line(self._observe, clock)
         house = House(
             pools=self.pools,
             keys=KeyRing.load(Path(config.auth.keys)) if config.auth else None,
             body_limit=config.limits.body_bytes,
-            serve=Line(self._observe, clock).serve,
+            serve=self._line.serve,
             observe=self._observe,
             metrics=self._metrics.render,
             decisions=self._recent,
         )
         self.house = house
         self.app = application(house, [self._lifespan])
+
+    @property
+    def active(self) -> int:
+        """Calls that are being served."""
+        return self._line.active
+
+    async def settled(self) -> dict[str, str]:
+        """Wait until launched engines are up and every endpoint was looked at: those that can take no call, and why."""
+        for supervisor in self.supervisors.values():
+            with contextlib.suppress(LaunchError):
+                await supervisor.ready()
+        await self._fleet.seen()
+        return {
+            name: health.why or health.state
+            for name, health in self._fleet.last.items()
+            if health.state not in ("ready", "degraded")
+        }
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Litestar) -> AsyncIterator[None]:
@@ -171,43 +193,72 @@ def _routed(config: EndpointConfig) -> Endpoint:
 
 
 def run(config: Config, out: TextIO = sys.stdout, err: TextIO = sys.stderr) -> int:
-    """Serve until a signal comes. Returns the exit code; 1 where serving could not begin."""
+    """Serve until a signal comes. Returns the exit code: 0 after a stop, 2 for what the user can mend.
+
+    Nothing is started before the address is taken.
+    """
+    listen = config.listen
+    try:
+        sockets = server.bind(listen.host, listen.port)
+    except OSError as error:
+        what = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be listened on: {error.strerror}"
+        print(f"enginehouse: {listen.host}:{listen.port} {what}; choose another with --port or `listen:`", file=err)
+        return 2
     pretty = {"auto": None, "console": True, "json": False}[config.log.format]
     log = configure(config.log.level, err, redact, pretty=pretty)
     try:
-        server.run(_serve(Gateway(config, log), out))
-    except SystemExit:
-        log.event("not_started", level=logging.ERROR, address=f"{config.listen.host}:{config.listen.port}")
+        server.run(_serve(config, log, sockets, out))
+    except SystemExit:  # the lifespan's start failed, and its error is in the log
         return 1
     finally:
         log.close()
     return 0
 
 
-async def _serve(gateway: Gateway, out: TextIO) -> None:
-    listen = gateway.config.listen
+async def _serve(config: Config, log: Logger, sockets: list[socket.socket], out: TextIO) -> None:
+    gateway = Gateway(config, log)
     announcing: list[asyncio.Task[None]] = []
+    cut_off = 0
+
+    def say(text: str) -> None:
+        print(text, file=out, flush=True)
 
     def listening(addresses: list[tuple[str, int]]) -> None:
-        announcing.append(asyncio.get_running_loop().create_task(_announce(gateway, addresses[0][1], out)))
+        say(loading(config))
+        announcing.append(asyncio.get_running_loop().create_task(_announce(gateway, addresses[0][1], say)))
 
-    settings = server.uvicorn_config(gateway.app, listen.host, listen.port)
-    try:
-        await server.serve_until_stopped(settings, listening=listening)
-    finally:
+    def stopping() -> None:
         for task in announcing:
             task.cancel()
+        if gateway.active:
+            say(f"\nFinishing {_calls(gateway.active)}, {PATIENCE:g} s at most. Ctrl-C again ends them now.")
+
+    def cut() -> None:
+        nonlocal cut_off
+        cut_off = gateway.active
+
+    await server.serve_until_stopped(
+        server.uvicorn_config(gateway.app),
+        sockets=sockets,
+        listening=listening,
+        stopping=stopping,
+        cut=cut,
+        patience=PATIENCE,
+    )
+    say(f"Stopped; {_calls(cut_off)} cut off." if cut_off else "Stopped.")
 
 
-async def _announce(gateway: Gateway, port: int, out: TextIO) -> None:
-    """Say where to point a client, once the launched engines can answer."""
-    print(loading(gateway.config), file=out, flush=True)
-    for supervisor in gateway.supervisors.values():
-        while True:
-            try:
-                await supervisor.ready()
-                break
-            except LaunchError as error:
-                print(f"{error}; trying again", file=out, flush=True)
-                await supervisor.changed()
-    print(banner(gateway.config, base_url(gateway.config.listen.host, port)), file=out, flush=True)
+async def _announce(gateway: Gateway, port: int, say: Callable[[str], None]) -> None:
+    """Say where to point a client, once it is known which endpoints can answer."""
+    missing = await gateway.settled()
+    total = sum(len(pool.engines) for pool in gateway.pools.values())
+    if len(missing) < total:
+        say(banner(gateway.config, base_url(gateway.config.listen.host, port)))
+    if missing:
+        say(f"{len(missing)} of {total} endpoints can take no calls yet; they are being tried:")
+        for name, why in missing.items():
+            say(f"  {name}: {why}")
+
+
+def _calls(number: int) -> str:
+    return "1 call" if number == 1 else f"{number} calls"

@@ -9,7 +9,8 @@ from gateway.config import Config
 
 __all__ = ["banner", "base_url", "curl_line", "loading", "python_snippet"]
 
-QUESTION = "What is the capital of France?"
+# With these settings the small model, which rambles without a cap, answers "The capital of France is Paris."
+QUESTION = "Name the capital of France."
 KEY_VARIABLE = "ENGINEHOUSE_KEY"
 
 
@@ -45,7 +46,7 @@ def banner(config: Config, base_url: str) -> str:
 def curl_line(base_url: str, model: str, keyed: bool = False) -> str:
     """One line for a shell that streams an answer."""
     body: dict[str, object] = {"model": model, "messages": [{"role": "user", "content": QUESTION}]}
-    body |= {"temperature": 0, "stream": True}
+    body |= {"temperature": 0, "max_tokens": 64, "stream": True}
     key = f' -H "Authorization: Bearer ${KEY_VARIABLE}"' if keyed else ""
     data = shlex.quote(json.dumps(body, ensure_ascii=False))
     url = shlex.quote(f"{base_url}/chat/completions")  # an IPv6 address holds brackets
@@ -60,7 +61,7 @@ def python_snippet(base_url: str, model: str, keyed: bool = False) -> str:
     lines += [
         "from openai import OpenAI",
         f"client = OpenAI(base_url={base_url!r}, api_key={key})",
-        f"answer = client.chat.completions.create(model={model!r}, messages={message}, temperature=0)",
+        f"answer = client.chat.completions.create(model={model!r}, messages={message}, temperature=0, max_tokens=64)",
         "print(answer.choices[0].message.content)",
     ]
     return "\n".join(lines)

@@ -115,8 +115,8 @@ def _survey(
     if node is None:
         return
     if id(node) in above:
-        problems.append(Problem(path_text(path), "contains itself", "aliases must not form a loop"))
-        return
+        line = node.start_mark.line + 1
+        raise ConfigError([Problem(path_text(path), "contains itself", "aliases must not form a loop", line)])
     plain = node.value if isinstance(node, ScalarNode) and node.style is None else None
     places[path] = Place(node.start_mark.line + 1, plain)
     above |= {id(node)}
@@ -147,15 +147,15 @@ def _replace(
         return {key: _replace(item, (*path, str(key)), environ, places, problems) for key, item in value.items()}
     if isinstance(value, list):
         return [_replace(item, (*path, position), environ, places, problems) for position, item in enumerate(value)]
-    if not isinstance(value, str) or "$" not in value:
+    if not isinstance(value, str):
         return value
+    place = places.get(path)
+    line = place.line if place else None
 
     def one(match: re.Match[str]) -> str:
         if match[1]:  # "$${" stands for a literal "${"
             return "${"
         name = _NAME.fullmatch(match[2])
-        place = places.get(path)
-        line = place.line if place else None
         if match[3] is None or name is None:
             right = "write ${NAME} or ${NAME:-default}; $${ stands for a literal ${"
             problems.append(Problem(path_text(path), "holds a ${...} that is no variable", right, line))
@@ -170,4 +170,11 @@ def _replace(
             problems.append(Problem(path_text(path), f"the environment variable {name[1]} is not set", right, line))
         return found
 
-    return _VARIABLE.sub(one, value)
+    text = _VARIABLE.sub(one, value)
+    try:
+        # JSON writes characters beyond U+FFFF as two halves, which YAML leaves apart.
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    except UnicodeDecodeError:
+        right = "write the character itself, in UTF-8"
+        problems.append(Problem(path_text(path), "holds half of a character", right, line))
+        return ""

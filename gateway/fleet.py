@@ -51,6 +51,9 @@ class Fleet:
         launched: the launcher's word on an endpoint that it starts, None for the others. Until its process is ready
             there is nothing to probe.
         interval: seconds between probes of a ready endpoint. fast: of one that is not.
+
+    Attributes:
+        last: what was seen last of each endpoint, by name.
     """
 
     def __init__(
@@ -69,11 +72,19 @@ class Fleet:
         self._interval = interval
         self._fast = fast
         self._tasks: list[asyncio.Task[None]] = []
+        self.last: dict[str, Health] = {}
+        self._unseen: set[str] = set()
+        self._all_seen = asyncio.Event()
+
+    async def seen(self) -> None:
+        """Return when every endpoint was looked at once."""
+        await self._all_seen.wait()
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
         for pool in self._pools.values():
             for engine in pool.engines.values():
+                self._unseen.add(engine.name)
                 self._tasks.append(loop.create_task(self._watch(pool, engine), name=f"probe {engine.name}"))
 
     async def stop(self) -> None:
@@ -92,7 +103,11 @@ class Fleet:
             state = smoother.see(health)
             pool.router.set_health(engine.name, state, self._clock())
             pool.waiting.pump()
+            self.last[engine.name] = Health(state, health.why)
+            self._unseen.discard(engine.name)
+            if not self._unseen:
+                self._all_seen.set()
             if state != told:
                 told = state
-                self._tell(pool.model, engine.name, engine.kind, Health(state, health.why))
+                self._tell(pool.model, engine.name, engine.kind, self.last[engine.name])
             await asyncio.sleep(self._interval if state == "ready" else self._fast)

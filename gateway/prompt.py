@@ -134,7 +134,8 @@ def _tokens(text: bytes) -> float:
     # `decode` saves two of the three bytes of most characters outside ASCII, so half as much again is their share.
     other = 0.0 if text.isascii() else 1.5 * (len(text) - len(text.decode(errors="replace")))
     ascii_bytes = max(0.0, len(text) - other - 6 * escapes)
-    return ascii_bytes / 4 + other / 3 + escapes
+    # Below U+1000 (Cyrillic, Greek, Arabic, ...) characters have two bytes and share tokens more often.
+    return ascii_bytes / 4 + other / 3 + escapes - text.count(b"\\u0") / 2
 
 
 def _bad_messages(raw: Raw, error: Exception) -> BadRequest:

@@ -10,15 +10,15 @@ HIDDEN = "[redacted]"
 
 # Each pattern keeps its named group `keep` (what says that a secret stood here) and loses the rest.
 _SECRETS = (
-    # user:password@ in a URL
-    re.compile(r"(?P<keep>\b[a-z][a-z0-9+.\-]*://)[^\s/@\"'<>]+@", re.IGNORECASE),
+    # user:password@ in a URL; a password may hold @, and JSON may write \/ for a slash
+    re.compile(r"(?P<keep>\b[a-z][a-z0-9+.\-]*:(?:\\*/){2})[^\s/\"'<>]+(?=@)", re.IGNORECASE),
     # Authorization: Bearer abc, Bearer abc, Basic abc
     re.compile(r"(?P<keep>\b(?:bearer|basic)\s+)[A-Za-z0-9\-._~+/=]{6,}", re.IGNORECASE),
-    # api_key=abc, ?key=abc, "token": "abc", x-api-key: abc, password=abc
+    # api_key=abc, ?key=abc, "token": "abc", x-api-key: abc, password=abc, and \"token\": \"abc\" of JSON within JSON
     re.compile(
         r"(?P<keep>(?:[?&]key|\b(?:x[-_])?api[-_ ]?keys?|\b(?:access|auth|refresh|id|secret)[-_]?(?:token|key)"
         r"|\btoken|\bsecret|\bclient[-_]?secret|\bpasswords?|\bpasswd|\bauthorization|\bcookie|[?&]sig(?:nature)?)"
-        r"[\"']?\s*[:=]\s*[\"']?)(?!\s)(?!(?:bearer|basic)\s)[^\s\"'&,;}\])<>]{4,}",
+        r"(?:\\*[\"'])?\s*[:=]\s*(?:\\*[\"'])?)(?!\s|(?:bearer|basic)\s|\[redacted\])[^\s\"'&,;}\])<>]{4,}",
         re.IGNORECASE,
     ),
     # keys that tell by their beginning: OpenAI, ours, Hugging Face, NVIDIA, GitHub, GitLab, Slack, Google, AWS, Groq

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from engines.errors import Overloaded
 from gateway.errors import BadRequest, GatewayError, NoEndpoint, QueueFull
 from router import Decision
 from router.contract import Removal
 
 __all__ = ["rejection"]
 
-_UNFIT = {"too_long", "lacks_feature"}
+_UNFIT = {"too_long", "lacks_feature", "feature_unknown"}
 """Reasons that lie in the request: asking again would not help."""
 
 _PARAMS = {
@@ -27,7 +28,7 @@ _PARAMS = {
 }
 
 
-def rejection(decision: Decision, model: str) -> GatewayError:
+def rejection(decision: Decision, model: str) -> GatewayError | Overloaded:
     """The error that tells a rejected call why. Names each endpoint with its reason."""
     removed = {n: c for n, c in decision.candidates.items() if c.removed_by is not None}
     reasons = {c.removed_by for c in removed.values()}
@@ -39,6 +40,9 @@ def rejection(decision: Decision, model: str) -> GatewayError:
     if reasons and reasons <= _UNFIT:
         if "too_long" in reasons:
             return BadRequest(text, param="messages", code="context_length_exceeded")
-        lacking = next(c.detail for c in removed.values())
-        return BadRequest(text, param=_PARAMS.get(lacking), code="unsupported_parameter")
+        lacking = next((c.detail for c in removed.values() if c.removed_by == "lacks_feature"), "")
+        return BadRequest(text, param=_PARAMS.get(lacking.split(", ")[0]), code="unsupported_parameter")
+    if decision.reason == "on_hold":
+        # Every engine that could take it asked to be left alone for a while, and said so with the client's status.
+        return Overloaded(text, status=429, retry_after=decision.retry_after)
     return NoEndpoint(text, retry_after=decision.retry_after)

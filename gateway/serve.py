@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
 from engines import EngineError, Headers
 from engines.contract import Attempt
-from engines.errors import Overloaded
 from gateway.contract import Client, ClientGone, Observer, Pool, Request, Served
 from gateway.errors import error_event, render
 from gateway.observe import observation
+from gateway.outcome import call_outcome, may_go_on, outcome_of
 from gateway.rejection import rejection
 from gateway.relay import Pace, Relay
 from router import Decision
@@ -36,10 +37,21 @@ class Line:
     def __init__(self, observe: Observer, clock: Callable[[], float]) -> None:
         self._observe = observe
         self._clock = clock
+        self._active: set[_Exchange] = set()
+
+    @property
+    def active(self) -> int:
+        """Calls that are being served."""
+        return len(self._active)
 
     async def serve(self, pool: Pool, request: Request, client: Client) -> None:
         """Answer one request, errors included. Raises nothing but CancelledError."""
-        await _Exchange(pool, request, client, self._observe, self._clock).run()
+        exchange = _Exchange(pool, request, client, self._observe, self._clock)
+        self._active.add(exchange)
+        try:
+            await exchange.run()
+        finally:
+            self._active.discard(exchange)
 
 
 class _Try(msgspec.Struct):
@@ -89,6 +101,10 @@ class _Exchange:
                 await self._refuse(error)
         except ClientGone:
             self._note(status=499 if not self._started else 200, outcome="cancelled")
+        except asyncio.CancelledError:
+            # The server is stopping, and whoever called this tells the client so.
+            self._note(status=200 if self._started else 503, outcome="error", code="shutting_down")
+            raise
         finally:
             elapsed = self._clock() - self._request.arrived
             self._note(total=elapsed, overhead=self._pace.overhead(elapsed))
@@ -117,10 +133,11 @@ class _Exchange:
         if decision.action != "wait":
             return decision
         before = self._clock()
-        waiting = asyncio.get_running_loop().create_task(self._pool.waiting.settled(decision))
+        waiting = self._pool.waiting.settled(decision)
         gone = asyncio.get_running_loop().create_task(self._client.gone.wait())
         try:
-            await asyncio.wait({waiting, gone}, return_when=asyncio.FIRST_COMPLETED)
+            events: set[asyncio.Future[Any]] = {waiting, gone}
+            await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
             if waiting.done() and not self._client.gone.is_set():
                 settled = waiting.result()
                 self._note(decisions=(*self._served.decisions, settled))
@@ -144,15 +161,14 @@ class _Exchange:
         outcome, error = "cancelled", None
         try:
             error = await current.relay.pump()
-            outcome = _outcome(error)
+            outcome = outcome_of(error)
             if error is None:
                 await self._client.end()
-            elif error.failure is not None and not current.relay.passed and _may_go_on(error, pool, tries, reran):
+            elif error.failure is not None and not current.relay.passed and may_go_on(error, pool, tries, reran):
                 following = router.retry(decision.attempt, self._clock(), error.failure, error.retry_after)
-        except BaseException as exc:
-            current.attempt.abort(type(exc).__name__)
-            raise
         finally:
+            if outcome != "ok":
+                current.attempt.abort(type(error).__name__ if error is not None else "the client left")
             self._started = current.relay.started
             if following is None:
                 self._end(current, outcome, error)
@@ -237,7 +253,7 @@ class _Exchange:
         """Tell the client: a status while none was sent, an error event after that."""
         status, headers, body = render(error, self._request.call.id)
         detail = getattr(error, "detail", "") or str(error)
-        self._note(status=status, outcome=_call_outcome(error), code=type(error).__name__, detail=detail)
+        self._note(status=status, outcome=call_outcome(error), code=type(error).__name__, detail=detail)
         if self._started:
             self._note(status=200)
             await self._client.write(error_event(error, self._request.call.id))
@@ -250,24 +266,3 @@ class _Exchange:
 
     def _note(self, **changes: object) -> None:
         self._served = msgspec.structs.replace(self._served, **changes)
-
-
-def _outcome(error: EngineError | None) -> str:
-    if error is None:
-        return "ok"
-    return "overload" if isinstance(error, Overloaded) else "error"
-
-
-def _call_outcome(error: Exception) -> str:
-    return _outcome(error) if isinstance(error, EngineError) else "rejected"
-
-
-def _may_go_on(error: EngineError, pool: Pool, tries: int, reran: bool) -> bool:
-    """Whether the call may be sent again without the risk that its work is paid for twice.
-
-    "free": the engine did no work. "once": its work is surely void, yet a call that brings engines down must not
-    go through all of them, so it is run again a single time.
-    """
-    if tries >= pool.max_attempts:
-        return False
-    return error.retry == "free" or (error.retry == "once" and pool.rerun == "gone" and not reran)

@@ -28,28 +28,31 @@ class Waiting:
         self._asleep: dict[str, asyncio.Future[Decision]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    async def settled(self, decision: Decision) -> Decision:
-        """Return the decision that follows a "wait": a "send" or a "reject". Cancelling withdraws the call."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Decision] = loop.create_future()
+    def settled(self, decision: Decision) -> asyncio.Future[Decision]:
+        """Give what will be the decision that follows a "wait": a "send" or a "reject". Cancelling withdraws the call.
+
+        The call sleeps from this moment on, not from when the future is awaited: the very next step of the loop may
+        free the place that it waits for, and a place given to nobody would leave it asleep for ever.
+        """
+        future: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
         self._asleep[decision.attempt] = future
+        future.add_done_callback(lambda _: self._asleep.pop(decision.attempt, None))
         self._arm()
-        try:
-            return await future
-        finally:
-            self._asleep.pop(decision.attempt, None)
+        return future
 
     def pump(self) -> None:
         """Ask the router who may go now, and wake them."""
-        if not self._asleep:
-            return
-        for decision in self._router.wake(self._clock()):
-            future = self._asleep.pop(decision.attempt, None)
-            if future is not None and not future.done():
-                future.set_result(decision)
-            elif decision.action == "send":
-                # The caller is gone and its place was given: give it back, or it would stay taken for ever.
-                self._router.finish(decision.attempt, self._clock(), "cancelled")
+        returned = True
+        while returned and self._asleep:
+            returned = False
+            for decision in self._router.wake(self._clock()):
+                future = self._asleep.pop(decision.attempt, None)
+                if future is not None and not future.done():
+                    future.set_result(decision)
+                elif decision.action == "send":
+                    # Its caller is gone: the place goes back, and to the next one, or it would stay taken for ever.
+                    self._router.finish(decision.attempt, self._clock(), "cancelled")
+                    returned = True
         self._arm()
 
     def close(self) -> None:

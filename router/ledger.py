@@ -56,13 +56,13 @@ class Ledger:
         while True:
             course.attempts += 1
             attempt = course.ask.id if course.attempts == 1 else f"{course.ask.id}/{course.attempts}"
-            if attempt not in self.live and attempt not in self.waiting:
+            if not self._in_use(attempt):
                 return attempt
 
     def next_mirror(self, ask: Ask) -> str:
         """The first of "id/m1", "id/m2", ... that is neither in use nor just ended."""
         number = 1
-        while (attempt := f"{ask.id}/m{number}") in self.live or attempt in self._ended:
+        while self._in_use(attempt := f"{ask.id}/m{number}") or attempt in self._ended:
             number += 1
         return attempt
 
@@ -111,6 +111,9 @@ class Ledger:
     def ended(self, attempt: str) -> bool:
         """Whether this attempt was ours and ended lately."""
         return attempt in self._ended
+
+    def _in_use(self, attempt: str) -> bool:
+        return attempt in self.live or attempt in self.waiting
 
     def _remember(self, attempt: str) -> None:
         self._ended[attempt] = None

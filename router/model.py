@@ -21,6 +21,11 @@ FEW = 0.25
 """Squared relative spread that is assumed of a single sample; it shrinks as samples come."""
 
 
+LONGEST_S = 1e6
+RESOLUTION_S = 1e-9
+"""No clock tells shorter times apart; of them no spread is computed."""
+
+
 class Track(msgspec.Struct):
     """One measured time: weighted mean and variance in seconds, `count` samples, the last one at `last`."""
 
@@ -32,8 +37,8 @@ class Track(msgspec.Struct):
     p90: float = 0.0
 
     def add(self, seconds: float, now: float, weight: float = 1.0) -> None:
-        """Learn one sample. What is no duration (negative, NaN, infinite) is left out."""
-        if not 0.0 <= seconds < math.inf or weight <= 0.0:
+        """Learn one sample. What is no duration (negative, NaN, longer than `LONGEST_S`) is left out."""
+        if not 0.0 <= seconds <= LONGEST_S or weight <= 0.0:
             return
         kept = self.weight * math.exp(-max(0.0, now - self.last) / FORGET_S) if self.count else 0.0
         self.weight = min(kept + weight, MEMORY)
@@ -52,8 +57,8 @@ class Track(msgspec.Struct):
 
     def _p90(self) -> float:
         """By the log-normal distribution of the same mean and variance: times are skewed, and never negative."""
-        if self.mean <= 0.0:
-            return 0.0
+        if self.mean < RESOLUTION_S:
+            return self.mean
         spread = math.log1p(self.var / (self.mean * self.mean) + FEW / self.count)
         # Above a spread of about 2.6 the 90th percentile of a log-normal falls below its mean, which helps nobody.
         return max(self.mean, self.mean * math.exp(Z90 * math.sqrt(spread) - spread / 2.0))

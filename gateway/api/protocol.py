@@ -6,7 +6,10 @@ What uvicorn 0.54 leaves open and this closes:
 - a request refused before its body's end: `Connection: close`, and the rest is not read (uvicorn swallows it);
 - a lost connection is told to the call being served, also where a later pipelined request was read already;
 - header and trailer bytes are bounded while they arrive (the parser keeps them all until a header is complete);
-- `Transfer-Encoding` other than `chunked`; streams to HTTP/1.0 clients, which know no chunks; offers to upgrade.
+- a client that reads nothing of its answer is let go after a while;
+- `Transfer-Encoding` other than `chunked`; streams to HTTP/1.0 clients, which know no chunks;
+- offers to upgrade are passed over. (The parser takes such a request for one without a body; Java's own client makes
+  the offer with every request, so that its bodies are lost.)
 
 A connection that ends early *lingers*: its answer is sent and its sending half closed, then up to a bound is read and
 thrown away. Closing at once would make the kernel send a reset, which can take the answer from the client's hands.
@@ -41,6 +44,7 @@ class EdgeProtocol(HttpToolsProtocol):
         head_timeout: seconds from a head's first byte, or from connecting, to its last byte.
         linger: seconds that an ended connection is kept for the client to read its answer.
         linger_bytes: what is read and thrown away meanwhile.
+        unread: seconds that an answer may wait for a client that reads none of it; its engine's slot waits with it.
         pipelined: requests that may be read ahead of their turn; then reading stops.
     """
 
@@ -49,19 +53,22 @@ class EdgeProtocol(HttpToolsProtocol):
     head_timeout = 30.0
     linger = 2.0
     linger_bytes = 1_048_576
+    unread = 60.0
     pipelined = 4
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._serving: RequestResponseCycle | None = None
         self._in_head = False
-        self._framed = False  # the message says that it has a body
+        self._resuming = False  # a new parser is being led into the body of a request that offered to upgrade
+        self._framing = b""  # the header that says that the message has a body
         self._head_bytes = 0
         self._barren = 0  # bytes since the parser last came forward
         self._moved = False
         self._discarded = 0
         self._head_timer: asyncio.TimerHandle | None = None
         self._leaving: asyncio.TimerHandle | None = None
+        self._blocked: asyncio.TimerHandle | None = None
 
     # --- the connection -------------------------------------------------------------------------------------------
 
@@ -73,7 +80,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self._head_timer = self.loop.call_later(self.head_timeout, self._head_is_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self._head_timer, self._leaving):
+        for timer in (self._head_timer, self._leaving, self._blocked):
             if timer is not None:
                 timer.cancel()
         serving = self._open_cycle()
@@ -84,6 +91,16 @@ class EdgeProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._blocked = self.loop.call_later(self.unread, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._blocked is not None:
+            self._blocked.cancel()
+            self._blocked = None
+
     def data_received(self, data: bytes) -> None:
         if self._leaving is not None:
             self._discard(data)
@@ -91,10 +108,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self._moved = False
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            # The offer is not taken. What may follow on the connection is no HTTP/1.1, so it ends after the answer.
-            self.cycle.keep_alive = False
+            self._feed(data)
         except httptools.HttpParserError as error:
             cause = error.__context__
             self._refuse(cause if isinstance(cause, GatewayError) else BrokenHttp("This is not valid HTTP/1.1."))
@@ -105,15 +119,34 @@ class EdgeProtocol(HttpToolsProtocol):
         elif self._head_timer is None and (self._in_head or self._open_cycle() is None):
             self._head_timer = self.loop.call_later(self.head_timeout, self._head_is_late)
 
+    def _feed(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            try:
+                self.parser.feed_data(rest)
+                return
+            except httptools.HttpParserUpgrade as offer:
+                rest = rest[offer.args[0] :]
+            if self._framing and self.cycle.more_body:
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+                self._resuming = True
+                self.parser.feed_data(b"POST / HTTP/1.1\r\n" + self._framing + b"\r\n\r\n")
+                self._resuming = False
+
     # --- the parser's callbacks -----------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
+        if self._resuming:
+            return
         super().on_message_begin()
         self._in_head = self._moved = True
-        self._framed = False
+        self._framing = b""
         self._head_bytes = 0
 
     def on_url(self, url: bytes) -> None:
+        if self._resuming:
+            return
         super().on_url(url)
         self._head_bytes += len(url)
         if len(self.url) > self.url_limit:
@@ -130,13 +163,15 @@ class EdgeProtocol(HttpToolsProtocol):
         if lower == b"transfer-encoding":
             if value.strip().lower() != b"chunked":
                 raise BrokenHttp("`Transfer-Encoding` must be `chunked` and nothing else.")
-            self._framed = True
-        elif lower == b"content-length":
-            self._framed = self._framed or value.strip(b"0 ") != b""
+            self._framing = b"transfer-encoding: chunked"
+        elif lower == b"content-length" and value.strip(b"0 "):
+            self._framing = b"content-length: " + value
 
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._moved = True
+        if self._resuming:
+            return
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
@@ -151,13 +186,18 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._moved = True
+        if self._framing and self.parser.should_upgrade():
+            return  # only the parser thinks so
         super().on_message_complete()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Nothing to warn of: uvicorn would tell of missing websocket libraries at every offer."""
 
     # --- serving --------------------------------------------------------------------------------------------------
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._serving = cycle
-        if cycle.more_body and self._framed:
+        if cycle.more_body and self._framing:
             app = self._guard(cycle, app)
         super()._start_asgi_task(cycle, app)
 

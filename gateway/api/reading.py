@@ -45,7 +45,9 @@ def respond(
 ) -> Response[bytes]:
     """An answer of the API: bytes as they are, labelled with `x-request-id`."""
     labelled = {**(headers or {}), "x-request-id": label(header_map(request.scope))}
-    return Response(body, status_code=status, media_type=media_type, headers=labelled)
+    # Litestar states the charset of every text by itself.
+    plain = media_type.removesuffix("; charset=utf-8")
+    return Response(body, status_code=status, media_type=plain, headers=labelled)
 
 
 def tail(scope: Scope, prefix: str) -> str | None:

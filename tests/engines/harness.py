@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from engines import Call, Engine, EngineError, Headers, Mark, build
+from engines import Attempt, Call, Engine, EngineError, Headers, Mark, build
 from tests.fakes.engine import FakeEngine
 from tests.fakes.llamacpp import FakeLlamaCpp
 from tests.fakes.tensorrt_llm import FakeTensorRtLlm
@@ -46,6 +46,7 @@ def make_call(
         model=PUBLIC,
         fields={name: msgspec.Raw(msgspec.json.encode(value)) for name, value in body.items()},
         stream=stream,
+        max_tokens=fields.get("max_tokens"),  # type: ignore[arg-type]
         include_usage=include_usage,
         max_tokens=fields.get("max_tokens"),  # type: ignore[arg-type]
         headers=headers,
@@ -68,11 +69,23 @@ async def serve(
     """The fake and its adapter; in the end nothing may be left open: no connection, no task."""
     async with FAKES[kind](**knobs) as fake:
         engine = make_engine(fake, **(options or {}))
+        attempts: list[Any] = []
+        plain = engine.open
+
+        def watched(call: Call, sink: Any) -> Attempt:
+            attempts.append(plain(call, sink))
+            return attempts[-1]  # type: ignore[no-any-return]
+
+        engine.open = watched  # type: ignore[method-assign]
         try:
             yield fake, engine
         finally:
             await engine.aclose()
         await fake.empty()
+        for attempt in attempts:
+            # What a sink found wrong with the order of words ends up here.
+            if not attempt.task.cancelled() and isinstance(attempt.task.exception(), AssertionError):
+                raise attempt.task.exception()
         for request in fake.requests:
             await request.done.wait()
         assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -148,6 +148,19 @@ def test_b17_parallel_tool_calls_have_indexes_of_their_own(deltas: list[bytes]) 
     assert [identity for identity in dict.fromkeys(ids) if identity] == ["call_1", "call_2"]
 
 
+@pytest.mark.parametrize("again", [{"id": "call_1"}, {"id": ""}, {}], ids=["id", "empty id", "no id"])
+def test_b17_an_id_and_a_name_go_out_once_for_clients_join_what_is_repeated(again: dict[str, str]) -> None:
+    def delta(arguments: str, **start: str) -> bytes:
+        return event({"tool_calls": [{"index": 0, **start, "function": {"name": "read", "arguments": arguments}}]})
+
+    deltas = [delta(A[:3], id="call_1"), *(delta(letter, **again) for letter in A[3:])]
+    events, _ = streamed(*deltas, event({}, "tool_calls"))
+    calls = [call for item in events[:-1] for call in item["choices"][0]["delta"].get("tool_calls") or []]
+    assert "".join(call.get("id", "") for call in calls) == "call_1"
+    assert "".join(call["function"].get("name", "") for call in calls) == "read"
+    assert joined(events) == {(0, 0): A}
+
+
 def test_b17_indexes_are_kept_apart_by_choice() -> None:
     deltas = [call_delta(A, "call_1", 0), call_delta(B, "call_2", 0, choice=1)]
     ends = [event({}, "tool_calls"), event({}, "tool_calls", 1)]

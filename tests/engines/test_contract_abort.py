@@ -108,7 +108,7 @@ async def test_after_the_end_it_does_nothing_and_spares_the_connections_next_use
         second = RecordingSink()
         attempt = engine.open(make_call(), second)
         await fake.paused.wait()
-        assert fake.accepted == (2 if fake.closes else 1)
+        assert fake.accepted == (2 if fake.closes_after_stream else 1)
         old.abort("late")
         fake.gate.set()
         await second.over.wait()

@@ -6,28 +6,14 @@ import asyncio
 import gc
 import os
 import ssl
-from collections.abc import AsyncIterator
 
 import pytest
 
-from engines.errors import EngineError, Gone, Lost, Malformed, TimedOut, Unreached
+from engines.errors import Lost, Malformed, Unreached
 from engines.upstream import Exchange, Upstream
 from tests.fakes.server import FakeServer, Peer, chunked, response
 
 _CHUNKED = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ntransfer-encoding: chunked\r\n\r\n"
-
-
-@pytest.fixture
-async def fake() -> AsyncIterator[FakeServer]:
-    async with FakeServer() as server:
-        yield server
-
-
-@pytest.fixture
-async def upstream(fake: FakeServer) -> AsyncIterator[Upstream]:
-    upstream = Upstream(fake.url)
-    yield upstream
-    await upstream.aclose()
 
 
 async def _ask(upstream: Upstream, method: str = "POST", body: bytes = b"{}") -> tuple[Exchange, bytes]:
@@ -201,35 +187,6 @@ async def test_what_is_no_http_is_malformed(fake: FakeServer, upstream: Upstream
         await _ask(upstream)
 
 
-async def test_lost_is_gone_when_the_port_refuses_and_lost_when_it_does_not(
-    fake: FakeServer, upstream: Upstream
-) -> None:
-    lost = Lost("broke", status=200, detail="why")
-    assert await upstream.settle(lost) is lost
-    await fake.refuse()
-    gone = await upstream.settle(lost)
-    assert isinstance(gone, Gone) and (gone.status, gone.detail) == (200, "why")
-
-
-async def test_lost_is_gone_when_the_port_refuses_only_at_a_later_knock(fake: FakeServer, upstream: Upstream) -> None:
-    settled = asyncio.get_running_loop().create_task(upstream.settle(Lost("broke")))
-    await fake.connected()  # the first knock was answered: the process is still dying
-    await fake.refuse()
-    assert isinstance(await settled, Gone)
-
-
-@pytest.mark.parametrize("error", [TimedOut("x"), Malformed("x"), Unreached("x"), Gone("x")])
-async def test_only_lost_is_looked_at_again(fake: FakeServer, upstream: Upstream, error: EngineError) -> None:
-    assert await upstream.settle(error) is error
-    assert fake.accepted == 0
-
-
-async def test_a_launcher_knows_that_its_engine_is_gone(fake: FakeServer) -> None:
-    upstream = Upstream(fake.url, is_gone=lambda: True)
-    assert isinstance(await upstream.settle(Lost("broke")), Gone)
-    assert fake.accepted == 0
-
-
 async def test_leaving_an_answer_unread_closes_its_connection(fake: FakeServer, upstream: Upstream) -> None:
     async def script(peer: Peer) -> None:
         await peer.send(_CHUNKED + chunked(b"some"))
@@ -240,57 +197,6 @@ async def test_leaving_an_answer_unread_closes_its_connection(fake: FakeServer, 
         assert await exchange.chunk() == b"some"
     await fake.peer_gone.wait()
     await fake.empty()
-
-
-class _Deaf(asyncio.Protocol):
-    """This is a fake: takes the beginning of a request, says `answer`, and reads nothing more until told."""
-
-    def __init__(self, answer: bytes) -> None:
-        self.answer = answer
-        self.taken = asyncio.Event()
-        self.closed = asyncio.Event()
-        self.received = 0
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self.received += len(data)
-        if not self.taken.is_set():
-            self.transport.pause_reading()
-            self.transport.write(self.answer)
-            self.taken.set()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.closed.set()
-
-
-@pytest.mark.parametrize("answered", [False, True])
-async def test_leaving_closes_even_while_the_engine_takes_none_of_the_request(answered: bool) -> None:
-    deaf = _Deaf(_CHUNKED + chunked(b"some") if answered else b"")
-    server = await asyncio.get_running_loop().create_server(lambda: deaf, "127.0.0.1", 0)
-    upstream = Upstream(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-    exchange = upstream.exchange("POST", "/x", [], bytes(30_000_000))
-
-    async def send() -> None:
-        async with exchange:
-            await exchange.chunk()
-
-    task = asyncio.get_running_loop().create_task(send())
-    await deaf.taken.wait()
-    if answered:
-        await task
-    else:
-        exchange.abort()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-    deaf.transport.resume_reading()
-    await deaf.closed.wait()
-    assert deaf.received < 20_000_000, "closed at once, not when all of the request had been read"
-    server.close()
-    await upstream.aclose()
 
 
 async def test_b09_cancelled_requests_leave_no_connection_and_no_descriptor(

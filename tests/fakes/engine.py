@@ -53,10 +53,9 @@ class FakeEngine(FakeServer):
     kind: ClassVar[str]
     sse_head: ClassVar[bytes]
     health_path: ClassVar[str] = "/health"
+    closes_after_stream: ClassVar[bool] = False
     comment: ClassVar[bytes] = b":\n\n"
     done: ClassVar[bytes] = b"data: [DONE]\n\n"
-    closes: ClassVar[bool] = False
-    """The connection is closed after a streamed answer, although its headers promise to keep it unless asked not to."""
 
     def __init__(
         self,
@@ -194,8 +193,7 @@ class FakeEngine(FakeServer):
         else:
             events = self.completion_events(body)
         await self._pause("head")
-        asked = self.closes and peer.request.header("connection") == "close"
-        await peer.send(self.sse_head[:-2] + b"Connection: close\r\n\r\n" if asked else self.sse_head, self.cut)
+        await peer.send(self.sse_head, self.cut)
         for number, event in enumerate(events):
             await self._pause(number)
             if number == self.error_at:
@@ -210,9 +208,9 @@ class FakeEngine(FakeServer):
             await peer.send(chunked(event), self.cut)
             if self.delay:
                 await asyncio.sleep(self.delay)
+        if self.closes_after_stream:
+            peer.close_on_next()
         await peer.send(chunked(b""), self.cut)
-        if self.closes:
-            peer.close()
 
     async def _pause(self, at: int | str) -> None:
         if self.pause_at == at:

@@ -14,10 +14,13 @@ _JSON = "application/json; charset=utf-8"
 
 
 class FakeLlamaCpp(FakeEngine):
-    """llama-server: ignores the model's name, states timings, ends a failed stream without `[DONE]`."""
+    """llama-server: ignores the model's name, states timings, ends a failed stream without `[DONE]`.
+
+    It closes the connection after every stream, although it promises otherwise.
+    """
 
     kind = "llamacpp"
-    closes = True
+    closes_after_stream = True  # seen of it, in spite of its Keep-Alive header
     sse_head = (
         b"HTTP/1.1 200 OK\r\nServer: llama.cpp\r\nAccess-Control-Allow-Origin: \r\nX-Accel-Buffering: no\r\n"
         b"Content-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\nKeep-Alive: timeout=5, max=100\r\n\r\n"

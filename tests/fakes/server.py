@@ -11,46 +11,17 @@ leaves, records it, and ends the script. What tests wait for are events, so that
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import struct
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, cast
+
+from tests.fakes.http import Received, chunked, parsed, response
 
 __all__ = ["FakeServer", "Peer", "Received", "Script", "chunked", "response"]
 
 Script = Callable[["Peer"], Awaitable[None]]
-
-
-class Received:
-    """One request as it came, and what became of its client.
-
-    Attributes:
-        method, path: of the request line; the path with its query.
-        headers: (name in lower case, value), in order. body: without transfer coding.
-        gone: set when the client closed the connection before the script had ended.
-        done: set when the script has ended, for whatever reason.
-        blocked: set when the client stopped reading and the socket took no more.
-        sent: bytes handed to the socket so far.
-    """
-
-    def __init__(self, method: str, path: str, headers: list[tuple[str, str]], body: bytes) -> None:
-        self.method = method
-        self.path = path
-        self.headers = headers
-        self.body = body
-        self.gone = asyncio.Event()
-        self.done = asyncio.Event()
-        self.blocked = asyncio.Event()
-        self.sent = 0
-
-    def header(self, name: str) -> str | None:
-        return next((value for key, value in self.headers if key == name), None)
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
 
 
 class Peer:
@@ -73,28 +44,13 @@ class Peer:
         """Break off (RST), as a killed process's peer sees it."""
         self._connection.reset()
 
+    def close_on_next(self) -> None:
+        """Take no further request on this connection: it breaks off when one comes, as one that was just closing."""
+        self._connection.closing = True
+
     async def hang(self) -> None:
         """Say nothing more; ends when the client leaves."""
         await self.request.gone.wait()
-
-
-def response(
-    status: int,
-    body: bytes | Any = b"",
-    content_type: str = "application/json",
-    *,
-    headers: str = "",
-    reason: str = "X",
-) -> bytes:
-    """A whole HTTP response with its length; a body that is no bytes is sent as JSON. `headers`: "a: b\\r\\n..."."""
-    data = body if isinstance(body, bytes) else json.dumps(body, ensure_ascii=False).encode()
-    head = f"HTTP/1.1 {status} {reason}\r\ncontent-type: {content_type}\r\ncontent-length: {len(data)}\r\n{headers}\r\n"
-    return head.encode() + data
-
-
-def chunked(data: bytes) -> bytes:
-    """`data` as one chunk of the chunked coding; b"" gives the last one."""
-    return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 class FakeServer:
@@ -223,19 +179,22 @@ class _Connection(asyncio.Protocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._transport: asyncio.Transport | None = None
+        self.closing = False
         self._ours = False  # it was the script that broke off
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        sock = transport.get_extra_info("socket")
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are of another family
+        sock = self._transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # Small buffers, so that a client that does not read is soon noticed.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 15)
-        transport.set_write_buffer_limits(high=0)
+        self._transport.set_write_buffer_limits(high=0)
         self._server._opened(self)
 
     def data_received(self, data: bytes) -> None:
+        if self.closing:
+            self.reset()
+            return
         self._buffer += data
         self._next()
 
@@ -287,7 +246,7 @@ class _Connection(asyncio.Protocol):
     def _next(self) -> None:
         if self._request is not None:
             return
-        request = _parsed(self._buffer)
+        request = parsed(self._buffer)
         if request is None:
             return
         self._request = request
@@ -306,21 +265,3 @@ class _Connection(asyncio.Protocol):
             return
         self._request = None
         self._next()
-
-
-def _parsed(buffer: bytearray) -> Received | None:
-    """The first whole request in `buffer`, taken out of it; None where there is none yet."""
-    end = buffer.find(b"\r\n\r\n")
-    if end < 0:
-        return None
-    lines = buffer[:end].decode("latin-1").split("\r\n")
-    method, path, _ = lines[0].split(" ")
-    pairs = [line.partition(":") for line in lines[1:]]
-    headers = [(name.lower(), value.strip()) for name, _, value in pairs]
-    length = int(dict(headers).get("content-length", "0"))
-    start = end + 4
-    if len(buffer) < start + length:
-        return None
-    body = bytes(buffer[start : start + length])
-    del buffer[: start + length]
-    return Received(method, path, headers, body)

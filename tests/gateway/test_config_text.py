@@ -74,10 +74,25 @@ def test_no_yaml_is_refused_in_words(text: str) -> None:
         read(text, {})
 
 
-@pytest.mark.parametrize("text", ["a: " + "[" * 5000 + "]" * 5000, "&a [*a]", "&a {k: *a}"])
-def test_depth_without_end_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError):
-        raise ConfigError(read(text, {}).problems)
+@pytest.mark.parametrize("text", ["&a [*a]", "x: &a {k: *a}"])
+def test_what_contains_itself_is_refused_with_its_place(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"(\[0\]|x\.k): contains itself; aliases must not form a loop \(line 1\)"):
+        read(text, {})
+
+
+def test_depth_without_end_is_refused() -> None:
+    with pytest.raises(ConfigError, match="not YAML that can be read"):
+        read("a: " + "[" * 5000 + "]" * 5000, {})
+
+
+def test_b43_characters_that_json_writes_in_two_halves_are_whole() -> None:
+    assert value(r'{"model": "\ubaa8\ub378-\ud83e\udd80"}') == {"model": "모델-🦀"}
+
+
+@pytest.mark.parametrize("half", [r"\ud83e", r"\udd80", r"\ud83e-\udd80", r"\udd80\ud83e"])
+def test_b43_half_a_character_is_refused_with_its_place(half: str) -> None:
+    (problem,) = read('{"a": 1,\n "model": "x' + half + '"}', {}).problems
+    assert str(problem) == "model: holds half of a character; write the character itself, in UTF-8 (line 2)"
 
 
 def test_yaml_1_2_words_are_words() -> None:

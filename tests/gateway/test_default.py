@@ -5,7 +5,11 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
+import os
 import shlex
+import shutil
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -13,12 +17,14 @@ from types import ModuleType
 import pytest
 
 from engines.launch import LaunchError
-from engines.llamacpp_launch import Launch
+from engines.llamacpp_launch import Launch, has_xllamacpp
 from gateway import default
 from gateway.banner import banner, base_url, curl_line, loading, python_snippet
 from gateway.config import Auth, Config, ConfigError, Endpoint, Pool
 from gateway.default import default_config, find_weights
 from tests.tiny_gguf import write
+
+ROOT = Path(__file__).parents[2]
 
 
 def weights() -> Path:
@@ -138,3 +144,31 @@ def test_with_keys_the_examples_read_the_key_from_the_environment() -> None:
 def test_what_loads_is_named(tmp_path: Path) -> None:
     assert loading(default_config(write(tmp_path / "tiny.gguf"))) == "Loading tiny ..."
     assert loading(config()) == "Starting ..."
+
+
+@pytest.mark.real
+def test_what_is_printed_works_as_pasted(tmp_path: Path) -> None:
+    weights()
+    if not has_xllamacpp():
+        pytest.skip("the package xllamacpp is not installed (pip install 'enginehouse[embedded]')")
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    code = "from gateway.cli import main; main()"
+    serve = [sys.executable, "-u", "-c", code, "serve", "--port", "0"]
+    with subprocess.Popen(serve, cwd=tmp_path, env=environ, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            lines: list[str] = []
+            while not lines or not lines[-1].startswith("print("):
+                lines.append(server.stdout.readline().rstrip("\n"))
+                assert server.poll() is None, lines
+            script = "\n".join(lines[lines.index("from openai import OpenAI") :])
+            told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+            assert "Paris" in told
+            curl = next(line for line in lines if line.startswith("curl "))
+            if shutil.which("curl"):
+                streamed = subprocess.run(["sh", "-c", curl], capture_output=True, text=True, check=True).stdout
+                assert '"content":" Paris"' in streamed
+                assert streamed.endswith("data: [DONE]\n\n")
+        finally:
+            server.send_signal(signal.SIGINT)
+        assert server.wait(timeout=60) == 0

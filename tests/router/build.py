@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from router import Ask, Decision, Endpoint, Limits, Router
 from router.state import Standing, Tally
 
-__all__ = ["ask", "endpoint", "fill", "measure", "names", "ready", "standing"]
+__all__ = ["ask", "endpoint", "fill", "gauges", "measure", "names", "ready", "removals", "standing"]
 
 
 def endpoint(name: str, engine: str = "vllm", *tags: str, slots: int | None = None, **limits: object) -> Endpoint:
@@ -51,3 +51,12 @@ def standing(one: Endpoint, health: str = "ready") -> Standing:
 
 def names(decisions: Iterable[Decision]) -> list[str | None]:
     return [decision.endpoint for decision in decisions]
+
+
+def gauges(router: Router, name: str, now: float = 0.0) -> tuple[int, int, int, int]:
+    state = router.states(now)[name]
+    return state.inflight, state.waiting, state.context_tokens, state.queued_tokens
+
+
+def removals(decision: Decision) -> dict[str, str | None]:
+    return {name: candidate.removed_by for name, candidate in decision.candidates.items()}

@@ -54,7 +54,15 @@ def test_old_samples_weigh_less_than_new_ones() -> None:
     assert aged.mean > 0.49
 
 
-@pytest.mark.parametrize("seconds", [-0.1, math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("seconds", [0.0, 5e-324, 1e-280, 1e-9])
+def test_times_that_no_clock_can_tell_do_no_harm(seconds: float) -> None:
+    track = Track()
+    for number in range(3):
+        track.add(seconds * number, 1.0)
+    assert 0.0 <= track.mean <= track.p90 < 1e-8
+
+
+@pytest.mark.parametrize("seconds", [1e300, -0.1, math.nan, math.inf, -math.inf])
 def test_what_is_no_duration_is_not_learnt(seconds: float) -> None:
     track = Track()
     track.add(seconds, 1.0)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from engines.contract import Load
 from router import Router, Slo
-from router.queue import QUEUE_LONGEST, Queue, Waiting
+from router.queue import QUEUE_LONGEST
 from router.state import LOAD_FRESH_S
 from tests.router.build import ask, endpoint, fill, measure, ready
 
@@ -150,17 +148,28 @@ def test_who_waits_takes_an_endpoint_that_comes() -> None:
 
 def test_who_waits_takes_an_endpoint_that_had_gone_and_came_back_unseen() -> None:
     router = ready(endpoint("a", slots=1), endpoint("b", slots=1))
-    fill(router, 2, 1.0)
+    there = {decision.endpoint: decision.attempt for decision in fill(router, 2, 1.0)}
     router.decide(ask("w0"), 1.0)
+    router.set_load("a", Load(), 1.0)
     router.wake(1.0)
     router.finish("w0", 1.0, outcome="cancelled")
     router.set_health("b", "down", 2.0)
     assert router.decide(ask("w"), 2.0).action == "wait"
-    for number in range(2):
-        router.finish(f"f{number}", 2.5)
-    router.decide(ask("again"), 2.5)
+    router.finish(there["b"], 2.5)
     router.set_health("b", "ready", 3.0)
-    assert {endpoint for _, _, endpoint in woken(router, 3.0)} == {"a", "b"}
+    assert woken(router, 3.0) == [("w", "send", "b")]
+
+
+def test_who_comes_later_takes_the_room_that_is_not_kept_for_one_before() -> None:
+    tools = frozenset({"tools"})
+    fleet = [endpoint("best", "tensorrt_llm", slots=4, features=tools), endpoint("next", slots=1)]
+    router = ready(*fleet, policy="latency")
+    fill(router, 5, 1.0)
+    router.decide(ask("large", sequences=4, features=tools), 2.0)
+    router.decide(ask("small"), 2.0)
+    for number in (0, 1, 2, 4):
+        router.finish(f"f{number}", 3.0)
+    assert woken(router, 3.0) == [("small", "send", "next")]
 
 
 def test_next_wake_names_the_end_of_a_moment_of_overload() -> None:
@@ -266,25 +275,3 @@ def test_who_waits_for_gpus_is_not_rejected_because_the_cpu_is_too_slow() -> Non
     assert (decision.action, decision.candidates["cpu"].removed_by) == ("wait", "over_slo")
     router.finish("f0", 11.0)
     assert woken(router, 11.0) == [("w", "send", "gpu")]
-
-
-def test_the_queue_forgets_deadlines_of_those_that_were_served() -> None:
-    queue = Queue()
-    for number in range(5000):
-        queue.add(Waiting(f"w{number}", f"w{number}", 0, 0.0, queue.number, deadline=1e9))
-        assert queue.take(f"w{number}") is not None
-    assert len(queue._deadlines) < 200
-    assert not queue.wanted
-
-
-@pytest.mark.parametrize("count", [3, 50])
-def test_the_queue_stays_in_order_whoever_is_taken(count: int) -> None:
-    queue = Queue()
-    for number in range(count):
-        queue.add(Waiting(f"w{number}", f"w{number}", number % 3, float(count - number), queue.number))
-    for number in range(0, count, 2):
-        taken = queue.take(f"w{number}")
-        assert taken is not None and taken.attempt == f"w{number}"
-    keys = [waiting.key for waiting in queue.in_order()]
-    assert keys == sorted(keys)
-    assert len(queue) == count - len(range(0, count, 2))
