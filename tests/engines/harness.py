@@ -48,7 +48,6 @@ def make_call(
         stream=stream,
         max_tokens=fields.get("max_tokens"),  # type: ignore[arg-type]
         include_usage=include_usage,
-        max_tokens=fields.get("max_tokens"),  # type: ignore[arg-type]
         headers=headers,
     )
 
