@@ -30,10 +30,11 @@ _RETRY_SECONDS: Final = 1.0
 # What gRPC itself says of a connection, under codes that Triton uses as well.
 _LOCAL: Final = re.compile(
     r"stream removed|socket closed|connection (?:reset|refused|attempt|closed)|broken pipe|recvmsg|sendmsg|goaway|"
-    r"rst_stream|failed to connect|failed to pick|keepalive|endpoint clos|channel clos|dns resolution|handshake",
+    r"rst_stream|failed to connect|failed to pick|keepalive|endpoint clos|channel clos|"
+    r"internal error from core|dns resolution|handshake",
     re.IGNORECASE,
 )
-_TOO_LARGE: Final = re.compile(r"(sent|received) message larger than max", re.IGNORECASE)
+_TOO_LARGE: Final = re.compile(r"received message larger than max", re.IGNORECASE)
 _CODES: Final = (("triton_grpc_error", "true"),)
 """Asks Triton to end a failing call with a gRPC status, instead of a text without a code."""
 
@@ -44,6 +45,9 @@ class GrpcTransport:
     Args:
         address: `host:port`. secure: TLS, against `ca` (a PEM file) or the system's authorities.
         headers: to go with every call. connect: seconds. max_message: bytes, in either direction.
+
+    Attributes:
+        max_message: see above.
     """
 
     def __init__(
@@ -56,6 +60,7 @@ class GrpcTransport:
             self._credentials = grpc.ssl_channel_credentials(root_certificates=roots)
         self._headers = tuple(headers)
         self._connect = connect
+        self.max_message = max_message
         self._options = [
             ("grpc.max_send_message_length", max_message),
             ("grpc.max_receive_message_length", max_message),
@@ -175,6 +180,8 @@ class _Stream:
 
     async def __aenter__(self) -> Self:
         message = _message(self._request)
+        if message.ByteSize() > self._transport.max_message:  # gRPC itself would call it an internal error
+            raise Refused("The request is larger than the endpoint's limit.", status=413)
         stub = await self._transport.connected()
         metadata = (*self._transport.headers, *self._request.headers, *_CODES)
         self._call = stub.ModelStreamInfer(metadata=metadata)
@@ -249,9 +256,7 @@ def _values(response: Any) -> dict[str, Any]:
 def translated(error: Any) -> EngineError:
     """The error of a call: what Triton said, or what became of the connection."""
     code, details = error.code().name, error.details() or ""
-    if large := _TOO_LARGE.search(details):
-        if large[1].lower() == "sent":
-            return Refused("The request is larger than the endpoint's limit.", status=413, detail=details)
+    if _TOO_LARGE.search(details):
         return Malformed("The engine sent a message over the endpoint's limit.", detail=details)
     own = code in ("UNAVAILABLE", "INTERNAL", "UNKNOWN", "CANCELLED") and _LOCAL.search(details) is not None
     if not own and (code != "UNAVAILABLE" or says_unavailable(details)):
