@@ -9,7 +9,18 @@ import msgspec
 
 from engines.contract import Call
 from engines.errors import Faulted, Malformed
-from engines.rawjson import EMPTY, NULL, Fields, encode, is_null, join_array, join_object, read_array, read_object
+from engines.rawjson import (
+    EMPTY,
+    NULL,
+    UNREADABLE,
+    Fields,
+    encode,
+    is_null,
+    join_array,
+    join_object,
+    read_array,
+    read_object,
+)
 
 __all__ = ["Choices", "index_of"]
 
@@ -86,7 +97,7 @@ class Choices:
     def _finish(self, raw: msgspec.Raw | bytes, state: _State) -> str | None:
         try:
             word = msgspec.json.decode(raw, type=str)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise Malformed("The engine gave a finish reason that is no text.", detail=str(error)) from error
         if word in _RUNNING:
             return None
@@ -170,7 +181,7 @@ def _integer(raw: msgspec.Raw | bytes | None) -> int | None:
         return None
     try:
         return msgspec.json.decode(raw, type=int | None)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise Malformed("The engine gave an index that is no integer.", detail=str(error)) from error
 
 
@@ -179,5 +190,5 @@ def _string(raw: msgspec.Raw | bytes | None) -> str:
         return ""
     try:
         return msgspec.json.decode(raw, type=str | None) or ""
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise Malformed("The engine gave an id that is no text.", detail=str(error)) from error

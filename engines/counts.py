@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Annotated
 
 import msgspec
 
 from engines.contract import Timings, Usage
-from engines.rawjson import encode
+from engines.rawjson import UNREADABLE, encode
 
 __all__ = ["add_usages", "encode_usage", "read_timings", "read_usage"]
 
 
+# What is learnt, summed and exported must be a number that can be: an engine's -5 or 10^400 counts as not given.
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+_Milliseconds = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+
+
 class _PromptDetails(msgspec.Struct):
-    cached_tokens: int | None = None
+    cached_tokens: _Count | None = None
 
 
 class _CompletionDetails(msgspec.Struct):
-    reasoning_tokens: int | None = None
+    reasoning_tokens: _Count | None = None
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: _Count | None = None
+    completion_tokens: _Count | None = None
     prompt_tokens_details: _PromptDetails | None = None
     completion_tokens_details: _CompletionDetails | None = None
 
 
 class _Timings(msgspec.Struct):
-    prompt_ms: float | None = None
-    predicted_ms: float | None = None
+    prompt_ms: _Milliseconds | None = None
+    predicted_ms: _Milliseconds | None = None
 
 
 _usage = msgspec.json.Decoder(_Usage)
@@ -42,7 +48,7 @@ def read_usage(raw: msgspec.Raw | bytes | None) -> Usage | None:
         return None
     try:
         usage = _usage.decode(raw)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return None
     prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
     return Usage(
@@ -59,7 +65,7 @@ def read_timings(raw: msgspec.Raw | bytes | None) -> Timings | None:
         return None
     try:
         timings = _timings.decode(raw)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return None
     prefill, decode = timings.prompt_ms, timings.predicted_ms
     return Timings(

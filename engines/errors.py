@@ -47,6 +47,8 @@ __all__ = [
     "Unsupported",
 ]
 
+_HIDDEN = "[redacted]"
+
 Retry = Literal["free", "once", "never"]
 Failure = Literal["connect", "overload", "timeout", "error", "bad_output"]
 
@@ -84,6 +86,14 @@ class EngineError(Exception):
         self.code = code
         self.retry_after = retry_after
         self.detail = detail
+
+    def hide(self, secret: str | None) -> None:
+        """Take `secret` out of everything that this says. Less than six characters are too common to be told apart."""
+        if secret is None or len(secret) < 6:
+            return
+        self.message, self.detail = (text.replace(secret, _HIDDEN) for text in (self.message, self.detail))
+        self.args = (self.message,)
+        self.param, self.code = (text and text.replace(secret, _HIDDEN) for text in (self.param, self.code))
 
 
 class Unreached(EngineError):

@@ -15,8 +15,9 @@ from engines.answer import StreamEditor, edit_answer
 from engines.classify import classify
 from engines.contract import Call, Headers, Sink
 from engines.dialect import Dialect
-from engines.errors import EngineError, Malformed, TimedOut, Unreached
+from engines.errors import EngineError, Malformed, TimedOut, Unreached, Unsupported
 from engines.request import build_body
+from engines.said import lacks_route
 from engines.sse import Framer
 from engines.upstream import Exchange, Upstream
 
@@ -56,6 +57,7 @@ class HttpAttempt:
 
     Args:
         closes_after_stream: the engine closes a connection after a stream without having said so.
+        secret: the engine's own key; whatever an engine writes into its errors, this is not passed on.
 
     Attributes:
         task: runs the attempt.
@@ -72,6 +74,7 @@ class HttpAttempt:
         call: Call,
         sink: Sink,
         closes_after_stream: bool = False,
+        secret: str | None = None,
     ) -> None:
         self._upstream = upstream
         self._dialect = dialect
@@ -81,6 +84,7 @@ class HttpAttempt:
         self._call = call
         self._sink = sink
         self._closes_after_stream = closes_after_stream
+        self._secret = secret
         self._said = False  # `end` or `fail` was said
         self._aborted = False
         self._exchange: Exchange | None = None
@@ -180,7 +184,12 @@ class HttpAttempt:
             body, _ = await exchange.read(ERROR_BODY)
         except EngineError as broken:
             body = broken.detail.encode()  # the status alone has to do
-        return classify(exchange.status, body, exchange.content_type, exchange.retry_after())
+        error = classify(exchange.status, body, exchange.content_type, exchange.retry_after())
+        if self._call.kind == "embeddings" and exchange.status == 404 and lacks_route(body):
+            # A model that generates has no such route in vLLM. That is no fault of the operator's.
+            text = f"{self._dialect.engine} serves no embeddings of this model."
+            return Unsupported(text, status=400, param="model", code="unsupported_parameter", detail=error.detail)
+        return error
 
     async def _until_writable(self) -> None:
         # The engine is not the one who is slow: its clock stands still.
@@ -214,6 +223,7 @@ class HttpAttempt:
     def _fail(self, error: EngineError) -> None:
         if not self._aborted and not self._said:
             self._said = True
+            error.hide(self._secret)
             self._sink.fail(error)
 
 

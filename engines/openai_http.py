@@ -20,6 +20,7 @@ from engines.contract import Attempt, Call, Headers, Health, Sink
 from engines.dialect import Dialect
 from engines.errors import EngineError, Loading
 from engines.http_attempt import ERROR_BODY, HttpAttempt, Patience
+from engines.rawjson import UNREADABLE
 from engines.upstream import Exchange, Upstream
 
 __all__ = ["OpenAIEngine", "Options"]
@@ -127,6 +128,7 @@ class OpenAIEngine:
             call=call,
             sink=sink,
             closes_after_stream=self.closes_after_stream,
+            secret=self._options.api_key,
         )
         self._attempts.add(attempt)
         attempt.task.add_done_callback(lambda _: self._attempts.discard(attempt))
@@ -173,6 +175,7 @@ class OpenAIEngine:
             return Health("ready")
         if exchange.status >= 400:
             error = classify(exchange.status, body, exchange.content_type, exchange.retry_after())
+            error.hide(self._options.api_key)
             if isinstance(error, Loading):
                 return Health("loading", error.message)
         return Health("down", f"{path} answered {exchange.status}")
@@ -187,7 +190,7 @@ class OpenAIEngine:
             return None
         try:
             listed = msgspec.json.decode(body, type=_Models).data
-        except msgspec.DecodeError:
+        except UNREADABLE:
             return None
         return listed[0].id if exchange.status == 200 and listed else None
 

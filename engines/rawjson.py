@@ -12,10 +12,24 @@ import msgspec
 
 from engines.errors import Malformed
 
-__all__ = ["EMPTY", "NULL", "Fields", "encode", "is_null", "join_array", "join_object", "read_array", "read_object"]
+__all__ = [
+    "EMPTY",
+    "NULL",
+    "UNREADABLE",
+    "Fields",
+    "encode",
+    "is_null",
+    "join_array",
+    "join_object",
+    "read_array",
+    "read_object",
+]
 
 Fields = dict[str, msgspec.Raw | bytes]
 """The members of one JSON object, each value as raw JSON."""
+
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding raises where the bytes are no JSON, no UTF-8, or nested deeper than can be read."""
 
 NULL = b"null"
 EMPTY = frozenset({b"null", b'""', b"[]", b"{}"})
@@ -30,7 +44,7 @@ def read_object(data: bytes | msgspec.Raw) -> Fields:
     """The members of a JSON object. Raises Malformed where `data` is none."""
     try:
         return _object.decode(data)  # type: ignore[return-value]
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise Malformed("The engine sent something that is not a JSON object.", detail=_excerpt(data)) from error
 
 
@@ -38,7 +52,7 @@ def read_array(data: bytes | msgspec.Raw) -> list[Fields]:
     """The objects of a JSON array of objects. Raises Malformed where `data` is none."""
     try:
         return _objects.decode(data)  # type: ignore[return-value]
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise Malformed("The engine sent something that is not an array of objects.", detail=_excerpt(data)) from error
 
 

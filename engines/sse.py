@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from engines.errors import Malformed
+from engines.rawjson import UNREADABLE
 
 __all__ = ["Framer"]
 
@@ -133,6 +134,6 @@ def _whole(payload: bytes) -> bool:
         return True
     try:
         msgspec.json.decode(payload, type=msgspec.Raw)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return False
     return True

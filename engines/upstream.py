@@ -15,7 +15,6 @@ heard of it yet. aiohttp repeats idempotent requests on a stale connection, neve
 from __future__ import annotations
 
 import asyncio
-import select
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
@@ -28,6 +27,7 @@ import aiohttp
 import httpx
 from httpx_aiohttp import AiohttpTransport
 
+from engines.connector import Connector
 from engines.contract import Headers
 from engines.errors import EngineError, Gone, Lost, Malformed, Unreached
 from engines.reach import refuses, why_unreached
@@ -64,6 +64,7 @@ class Upstream:
         self._connect = connect
         self._tls = _tls(verify_tls) if self._base.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._client: httpx.AsyncClient | None = None
+        self._targets: dict[str, httpx.URL] = {}
         self._closed = False
         self.is_gone = is_gone
 
@@ -97,7 +98,10 @@ class Upstream:
             await client.aclose()
 
     def _request(self, method: str, path: str, headers: Headers, body: bytes) -> httpx.Request:
-        target = self._base.copy_with(raw_path=(self._base.path.rstrip("/") + path).encode("ascii"))
+        target = self._targets.get(path)
+        if target is None:  # there are a handful; making one costs as much as sending to it
+            target = self._base.copy_with(raw_path=(self._base.path.rstrip("/") + path).encode("ascii"))
+            self._targets[path] = target
         named = [*headers, ("content-length", str(len(body)))] if body else list(headers)
         content = body if len(body) <= _WHOLE else _Pieces(body)
         if isinstance(content, bytes):
@@ -106,7 +110,7 @@ class Upstream:
 
     def _build(self) -> httpx.AsyncClient:
         session = aiohttp.ClientSession(
-            connector=_Connector(limit=0, ssl=self._tls, keepalive_timeout=KEEP_IDLE, ttl_dns_cache=10),
+            connector=Connector(_given, limit=0, ssl=self._tls, keepalive_timeout=KEEP_IDLE, ttl_dns_cache=10),
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
             auto_decompress=False,
@@ -251,23 +255,6 @@ class Exchange:
         return Lost("The connection to the engine broke.", status=self.status or None, detail=detail)
 
 
-class _Connector(aiohttp.TCPConnector):
-    """Tells the exchange under way that it was given a connection, and which."""
-
-    async def connect(
-        self, req: aiohttp.ClientRequest, traces: list[aiohttp.tracing.Trace], timeout: aiohttp.ClientTimeout
-    ) -> aiohttp.connector.Connection:
-        while True:
-            connection = await super().connect(req, traces, timeout)
-            if not _is_stale(connection):
-                break
-            connection.close()
-        exchange = _under_way.get()
-        if exchange is not None:
-            exchange.connected(connection)
-        return connection
-
-
 class _Pieces(httpx.AsyncByteStream):
     """A large body in pieces, so that sending it does not hold the loop."""
 
@@ -280,16 +267,10 @@ class _Pieces(httpx.AsyncByteStream):
             yield bytes(view[start : start + _PIECE])
 
 
-def _is_stale(connection: aiohttp.connector.Connection) -> bool:
-    """The connection has something to be read before anything was asked on it: its end, or what nobody awaits."""
-    transport = connection.transport
-    if transport is None:
-        return True
-    if transport.get_extra_info("ssl_object") is not None:
-        return False  # TLS may have words of its own
-    poll = select.poll()
-    poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
-    return bool(poll.poll(0))
+def _given(connection: aiohttp.connector.Connection) -> None:
+    exchange = _under_way.get()
+    if exchange is not None:
+        exchange.connected(connection)
 
 
 def _tls(verify: bool) -> ssl.SSLContext:

@@ -32,6 +32,7 @@ from gateway.contract import House, Pool, Served
 from gateway.decisions import RecentCalls
 from gateway.errors import redact
 from gateway.fleet import Fleet
+from gateway.launches import none_came_up
 from gateway.log import Logger, configure
 from gateway.metrics import Metrics
 from gateway.serve import Line
@@ -88,20 +89,16 @@ class Gateway:
         """Calls that are being served."""
         return self._line.active
 
-    def cut(self) -> None:
-        """End every call now, each with an error that says why."""
-        self._line.cut()
-
     async def settled(self) -> dict[str, str]:
         """Wait until launched engines are up and every endpoint was looked at: those that can take no call, and why."""
         for supervisor in self.supervisors.values():
             with contextlib.suppress(LaunchError):
                 await supervisor.ready()
         await self._fleet.seen()
+        now = self._clock()
+        states = {name: state for pool in self.pools.values() for name, state in pool.router.states(now).items()}
         return {
-            name: health.why or health.state
-            for name, health in self._fleet.last.items()
-            if health.state not in ("ready", "degraded")
+            name: self._fleet.last[name].why or state.health for name, state in states.items() if not state.eligible
         }
 
     @contextlib.asynccontextmanager
@@ -221,25 +218,34 @@ def run(config: Config, out: TextIO = sys.stdout, err: TextIO = sys.stderr) -> i
     pretty = {"auto": None, "console": True, "json": False}[config.log.format]
     log = configure(config.log.level, err, redact, pretty=pretty)
     try:
-        server.run(_serve(config, log, sockets, out))
+        return server.run(_serve(config, log, sockets, out, err))
     except SystemExit:  # the lifespan's start failed, and its error is in the log
         return 1
     finally:
         log.close()
-    return 0
 
 
-async def _serve(config: Config, log: Logger, sockets: list[socket.socket], out: TextIO) -> None:
+async def _serve(config: Config, log: Logger, sockets: list[socket.socket], out: TextIO, err: TextIO) -> int:
+    """Serve to the end; the exit code."""
     gateway = Gateway(config, log)
     announcing: list[asyncio.Task[None]] = []
-    cut_off = 0
+    stop = asyncio.Event()
+    cut_off, fault = 0, ""
 
     def say(text: str) -> None:
         print(text, file=out, flush=True)
 
     def listening(addresses: list[tuple[str, int]]) -> None:
         say(loading(config))
-        announcing.append(asyncio.get_running_loop().create_task(_announce(gateway, addresses[0][1], say)))
+        announcing.append(asyncio.get_running_loop().create_task(announce(addresses[0][1])))
+
+    async def announce(port: int) -> None:
+        nonlocal fault
+        fault = await none_came_up(config, gateway.supervisors) or ""
+        if fault:
+            stop.set()
+        else:
+            await _announce(gateway, port, say)
 
     def stopping() -> None:
         for task in announcing:
@@ -250,17 +256,21 @@ async def _serve(config: Config, log: Logger, sockets: list[socket.socket], out:
     def cut() -> None:
         nonlocal cut_off
         cut_off = gateway.active
-        gateway.cut()
 
     await server.serve_until_stopped(
         server.uvicorn_config(gateway.app),
+        stop=stop,
         sockets=sockets,
         listening=listening,
         stopping=stopping,
         cut=cut,
         patience=PATIENCE,
     )
+    if fault:
+        print(f"enginehouse: nothing can be served: {fault}", file=err, flush=True)
+        return 2
     say(f"Stopped; {_calls(cut_off)} cut off." if cut_off else "Stopped.")
+    return 0
 
 
 async def _announce(gateway: Gateway, port: int, say: Callable[[str], None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import UNSET
@@ -84,6 +85,7 @@ def decode_endpoint(checker: Checker, value: Any, path: KeyPath) -> Any:
         checker.report((*path, "name"), "is missing", "give a word that is unique over all pools")
         known["name"] = UNSET
     known |= _where(checker, value, kind, path) if "url" in options else _nowhere(checker, value, kind, path)
+    _check_base(checker, value.get("url"), path)
     known["options"] = _options(checker, value, options_type, path)
     return checker.make(Endpoint, known, path)
 
@@ -106,7 +108,23 @@ def _where(checker: Checker, value: dict[str, Any], kind: str, path: KeyPath) ->
     if launch_type is None:
         checker.report((*path, "launch"), f"{kind} cannot be started by this version", "start it yourself, give `url`")
         return {"launch": UNSET}
-    return {"launch": checker.struct(value["launch"], launch_type, (*path, "launch"))}
+    made = checker.struct(value["launch"], launch_type, (*path, "launch"))
+    if checker.files and made is not UNSET:
+        try:
+            launch.command(kind, made, 1, "")  # says now what would fail later
+        except launch.LaunchError as error:
+            checker.report((*path, "launch"), str(error))
+    return {"launch": made}
+
+
+def _check_base(checker: Checker, url: Any, path: KeyPath) -> None:
+    """Refuse the address of an engine's API in place of its own: `/v1` would be asked for twice, in vain."""
+    try:
+        steps = urlsplit(url).path.split("/") if isinstance(url, str) else []
+    except ValueError:  # its own check says so
+        return
+    if "v1" in steps:
+        checker.report((*path, "url"), "holds /v1, which the gateway adds itself", "give it without: http://HOST:PORT")
 
 
 def _nowhere(checker: Checker, value: dict[str, Any], kind: str, path: KeyPath) -> dict[str, Any]:

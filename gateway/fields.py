@@ -20,6 +20,8 @@ Raw = msgspec.Raw
 Check = Callable[[str, Raw], Any]
 """Takes a field's name and raw value; gives the value read, or raises BadRequest."""
 
+TOKENS_MAX = 2**31 - 1  # engines hold counts in 32 bits; llama.cpp reads a larger one as something else
+
 FORBIDDEN: Mapping[str, str] = dict.fromkeys(
     (
         # Where a call goes, and with whose credentials, is the operator's to say.
@@ -164,8 +166,8 @@ def _include_usage(name: str, raw: Raw) -> bool:
 _generating: dict[str, Check] = {
     "stream": _flag,
     "stream_options": _include_usage,
-    "max_tokens": whole_number(1, None),
-    "max_completion_tokens": whole_number(1, None),
+    "max_tokens": whole_number(1, TOKENS_MAX),
+    "max_completion_tokens": whole_number(1, TOKENS_MAX),
     "n": whole_number(1, 128),
     "temperature": number(0, 2),
     "top_p": number(0, 1),

@@ -14,13 +14,12 @@ import msgspec
 
 from engines import EngineError, Headers
 from engines.contract import Attempt
-from engines.errors import Aborted
 from gateway.contract import Client, ClientGone, Observer, Pool, Request, Served
-from gateway.errors import ShuttingDown, error_event, render
+from gateway.errors import error_event, render
 from gateway.observe import observation
 from gateway.outcome import call_outcome, may_go_on, outcome_of
 from gateway.rejection import rejection
-from gateway.relay import Pace, Relay
+from gateway.relay import HEARTBEAT, Pace, Relay
 from router import Decision
 from router.explain import explain
 
@@ -53,11 +52,6 @@ class Line:
             await exchange.run()
         finally:
             self._active.discard(exchange)
-
-    def cut(self) -> None:
-        """End every call now: its client gets an error, or an error event in a stream that has begun."""
-        for exchange in list(self._active):
-            exchange.cut()
 
 
 class _Try(msgspec.Struct):
@@ -97,13 +91,6 @@ class _Exchange:
         )
         self._try: _Try | None = None
         self._started = False
-        self._cut = asyncio.Event()
-
-    def cut(self) -> None:
-        """End the call now, wherever it is."""
-        self._cut.set()
-        if self._try is not None:
-            self._try.relay.fail(Aborted("The gateway is shutting down; ask again."))
 
     async def run(self) -> None:
         try:
@@ -112,10 +99,12 @@ class _Exchange:
                 self._note(status=200, outcome="ok")
             else:
                 await self._refuse(error)
-        except ShuttingDown as error:
-            await self._refuse(error)
         except ClientGone:
             self._note(status=499 if not self._started else 200, outcome="cancelled")
+        except asyncio.CancelledError:
+            # The server is stopping, and whoever called this tells the client so.
+            self._note(status=200 if self._started else 503, outcome="error", code="shutting_down")
+            raise
         finally:
             elapsed = self._clock() - self._request.arrived
             self._note(total=elapsed, overhead=self._pace.overhead(elapsed))
@@ -146,12 +135,10 @@ class _Exchange:
         before = self._clock()
         waiting = self._pool.waiting.settled(decision)
         gone = asyncio.get_running_loop().create_task(self._client.gone.wait())
-        cut = asyncio.get_running_loop().create_task(self._cut.wait())
         try:
-            events: set[asyncio.Future[Any]] = {waiting, gone, cut}
-            await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
-            if cut.done():
-                raise ShuttingDown("The gateway is shutting down; ask again.")
+            events: set[asyncio.Future[Any]] = {waiting, gone}
+            while not (await asyncio.wait(events, timeout=self._beat_due(), return_when=asyncio.FIRST_COMPLETED))[0]:
+                await self._beat(decision)
             if waiting.done() and not self._client.gone.is_set():
                 settled = waiting.result()
                 self._note(decisions=(*self._served.decisions, settled))
@@ -165,8 +152,22 @@ class _Exchange:
         finally:
             waiting.cancel()
             gone.cancel()
-            cut.cancel()
             self._pace.upstream += self._clock() - before
+
+    def _beat_due(self) -> float | None:
+        """Seconds until a stream that waits for a place owes its client a comment; None: it never does."""
+        pool = self._pool
+        if not self._request.call.stream or pool.commit_after is None:
+            return None
+        if self._started:
+            return pool.heartbeat
+        return max(0.0, self._request.arrived + pool.commit_after - self._clock())
+
+    async def _beat(self, decision: Decision) -> None:
+        if not self._started:
+            self._started = True
+            await self._client.start(200, self._head(decision, None))
+        await self._client.write(HEARTBEAT)
 
     async def _attempt(self, decision: Decision, tries: int, reran: bool) -> tuple[EngineError | None, Decision | None]:
         """One attempt. Returns its error, and the decision to go on with where another may be made."""

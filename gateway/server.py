@@ -7,13 +7,15 @@ import contextlib
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any
+from typing import Any, TypeVar
 
 import uvicorn
 
 from gateway.api.protocol import EdgeProtocol
 
 __all__ = ["bind", "run", "serve_until_stopped", "uvicorn_config"]
+
+Result = TypeVar("Result")
 
 KEEP_ALIVE = 75  # seconds; longer than the common 60 of load balancers, so that they close first
 BACKLOG = 2048
@@ -88,12 +90,12 @@ async def serve_until_stopped(
     """Serve until SIGINT, SIGTERM or `stop`. Calls in flight may end; a second signal, or `patience`, cuts them off.
 
     Returns when the app's lifespan is over. Unlike uvicorn it does not raise the signal again, so that a stop which
-    was asked for exits with 0.
+    was asked for exits with 0. When cancelled, every socket is closed at once.
 
     Args:
         stop: ends serving when set.
         listening: called once with the bound addresses (host, port).
-        stopping: called once, when the stop begins. cut: tells the calls that are left to end now; called once.
+        stopping: called once, when the stop begins. cut: called once, before the calls that are left are cancelled.
         patience: seconds that running calls get to end after a stop. last_words: those that they get once cut off.
         sockets: listen on these in place of the configured host and port.
         signals: handle them; only in the main thread.
@@ -109,6 +111,9 @@ async def serve_until_stopped(
     waiter = loop.create_task(_stop_when(stop, server)) if stop is not None else None
     try:
         await server.serve(sockets=sockets)
+    except asyncio.CancelledError:
+        server.drop()
+        raise
     finally:
         server.end()
         if waiter is not None:
@@ -117,10 +122,10 @@ async def serve_until_stopped(
             loop.remove_signal_handler(number)
 
 
-def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run `main` to its end, on uvloop where there is one."""
+def run(main: Coroutine[Any, Any, Result]) -> Result:
+    """Run `main` to its end, on uvloop where there is one, and return what it returns."""
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(main)
+        return runner.run(main)
 
 
 class _Server(uvicorn.Server):
@@ -149,23 +154,21 @@ class _Server(uvicorn.Server):
             self._stopping()
             self._timers.append(loop.call_later(self._patience, self.stop))
         elif len(self._timers) == 1:
-            self._timers.append(loop.call_later(self._last_words, self._cancel))
+            self._timers.append(loop.call_later(self._last_words, self.drop))
             self._cut()
+            for task in list(self.server_state.tasks):
+                task.cancel()  # each tells its client; uvicorn's own `force_exit` would skip the lifespan's end
 
     def end(self) -> None:
         for timer in self._timers:
             timer.cancel()
 
-    def _cancel(self) -> None:
-        """For calls that do not hear that they are cut off; and then for answers that no client takes."""
-        for task in list(self.server_state.tasks):
-            task.cancel()
-        self._timers.append(asyncio.get_running_loop().call_later(self._last_words, self._abort))
-
-    def _abort(self) -> None:
+    def drop(self) -> None:
+        """Close everything at once (uvicorn leaves its sockets open when it is cancelled)."""
+        for listener in getattr(self, "servers", []):
+            listener.close()
         for connection in list(self.server_state.connections):
-            if connection.transport is not None:
-                connection.transport.abort()
+            connection.transport.abort()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

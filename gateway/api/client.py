@@ -11,11 +11,12 @@ from litestar.types import Receive, Scope, Send
 
 from engines.contract import Headers
 from gateway.contract import ClientGone
-from gateway.errors import render
+from gateway.errors import error_event, render
 
 __all__ = ["AsgiClient", "header_map", "label", "new_id"]
 
 REQUEST_ID_MAX = 128
+PARTING = 1.0  # seconds for a client to take the last word, where it may not be reading at all
 
 # Of this connection or set here; an engine's own never reach the client.
 _OURS = frozenset({"connection", "keep-alive", "transfer-encoding", "upgrade", "x-request-id"})
@@ -62,6 +63,7 @@ class AsgiClient:
         self.started = False
         self.ended = False
         self.request_id = request_id
+        self._streams = False
         self._receive = receive
         self._send = send
         self._watcher: asyncio.Task[None] | None = None
@@ -78,6 +80,7 @@ class AsgiClient:
             kept.extend(_STREAM_HEADERS)
         kept.append(("x-request-id", self.request_id))
         self.started = True
+        self._streams = stream
         encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in kept]
         await self._pass({"type": "http.response.start", "status": status, "headers": encoded})
 
@@ -97,6 +100,19 @@ class AsgiClient:
             await self.start(status, headers)
             await self.write(body)
             await self.end()
+
+    async def part(self, exc: BaseException, call: str | None = None) -> None:
+        """Tell why nothing more will come: a refusal where nothing was sent, an event at the end of a stream.
+
+        An answer that is no stream stays without its end, so that it cannot be taken for whole.
+        """
+        with suppress(ClientGone, TimeoutError):
+            async with asyncio.timeout(PARTING):
+                if not self.started:
+                    await self.refuse(exc, call)
+                elif self._streams and not self.ended:
+                    await self.write(error_event(exc, call))
+                    await self.end()
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:

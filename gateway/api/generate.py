@@ -60,9 +60,8 @@ async def generate(house: House, kind: Kind, scope: Scope, receive: Receive, sen
     except ClientGone as exc:
         refused.observe(exc)
     except asyncio.CancelledError:
-        if not client.started:
-            await client.refuse(ShuttingDown("This gateway is shutting down; ask again."), call_id)
-        raise
+        # The server gives up on its calls. This is the request's own task, which nobody awaits: it ends here.
+        await client.part(ShuttingDown("This gateway is shutting down; ask again."), call_id)
     except Exception as exc:
         logger.error("call %s failed\n%s", call_id, redact(traceback.format_exc()))
         refused.observe(exc)

@@ -19,9 +19,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
-
-from openai import AsyncOpenAI
+from typing import TYPE_CHECKING, Any
 
 from gateway.app import Gateway
 from gateway.config import parse
@@ -29,17 +27,19 @@ from gateway.contract import Served
 from gateway.errors import redact
 from gateway.log import Logger
 from gateway.server import serve_until_stopped, uvicorn_config
+from tests.e2e.reply import WAIT, Reply
 from tests.fakes.engine import FakeEngine
 from tests.fakes.llamacpp import FakeLlamaCpp
 from tests.fakes.tensorrt_llm import FakeTensorRtLlm
 from tests.fakes.tgi import FakeTgi
 from tests.fakes.vllm import FakeVllm
 
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
 __all__ = ["FAKES", "WAIT", "Home", "Reply", "chat", "house", "pool", "settled"]
 
 FAKES: dict[str, type[FakeEngine]] = {fake.kind: fake for fake in (FakeVllm, FakeTgi, FakeLlamaCpp, FakeTensorRtLlm)}
-WAIT = 10.0
-"""Seconds after which what is awaited will not come: a test then fails rather than hangs."""
 
 
 def chat(model: str = "m", **fields: Any) -> dict[str, Any]:
@@ -87,84 +87,6 @@ class _Log(Logger):
         self.news.set()
 
 
-class Reply:
-    """One answer, read as it comes.
-
-    Attributes:
-        status, headers: of the head; names in lower case.
-    """
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._buffer = b""
-        self._ended = False
-        self.status = 0
-        self.headers: dict[str, str] = {}
-
-    async def head(self) -> None:
-        async with asyncio.timeout(WAIT):
-            text = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-        first, *lines = text.rstrip("\r\n").split("\r\n")
-        self.status = int(first.split(" ")[1])
-        self.headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-
-    async def event(self) -> bytes:
-        """The next block that ends with a blank line, comments included; b"" at the end."""
-        while b"\n\n" not in self._buffer:
-            piece = await self._piece()
-            if not piece:
-                assert not self._buffer, f"the answer ended within an event: {self._buffer[-200:]!r}"
-                return b""
-            self._buffer += piece
-        block, _, self._buffer = self._buffer.partition(b"\n\n")
-        return block + b"\n\n"
-
-    async def rest(self) -> bytes:
-        """Everything that has not been read yet. Raises IncompleteReadError where the answer was broken off."""
-        parts = [self._buffer]
-        self._buffer = b""
-        while piece := await self._piece():
-            parts.append(piece)
-        return b"".join(parts)
-
-    async def json(self) -> Any:
-        return json.loads(await self.rest())
-
-    async def closed(self) -> bool:
-        """Whether the server ends the connection without another byte."""
-        async with asyncio.timeout(WAIT):
-            try:
-                return await self._reader.read(1) == b""
-            except ConnectionResetError:
-                return True
-
-    def again(self) -> None:
-        """Make ready for the next answer on the same connection."""
-        self._ended = False
-
-    def leave(self) -> None:
-        """Close the connection, whatever is still to come."""
-        self._writer.close()
-
-    async def send(self, data: bytes) -> None:
-        self._writer.write(data)
-        await self._writer.drain()
-
-    async def _piece(self) -> bytes:
-        if self._ended:
-            return b""
-        async with asyncio.timeout(WAIT):
-            if self.headers.get("transfer-encoding") == "chunked":
-                size = int(await self._reader.readuntil(b"\r\n"), 16)
-                piece = (await self._reader.readexactly(size + 2))[:-2]
-            else:
-                piece = await self._reader.readexactly(int(self.headers.get("content-length", "0")))
-                self._ended = True
-        self._ended = self._ended or not piece
-        return piece
-
-
 class Page(str):
     """A page of metrics."""
 
@@ -197,6 +119,8 @@ class Home:
         return f"http://127.0.0.1:{self.port}/v1"
 
     def sdk(self, **options: Any) -> AsyncOpenAI:
+        from openai import AsyncOpenAI  # which takes half a second to load
+
         settings = {"base_url": self.base_url, "api_key": "none", "max_retries": 0, "timeout": WAIT} | options
         return AsyncOpenAI(**settings)
 
@@ -293,7 +217,6 @@ async def house(folder: Path, *pools: dict[str, Any], ready: bool = True, **conf
             settings,
             stop=stop,
             listening=lambda names: bound.set_result(names[0][1]),
-            cut=built.cut,
             patience=2,
             signals=False,
         )

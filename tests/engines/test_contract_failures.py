@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -77,6 +78,60 @@ async def test_an_engine_that_died_with_the_call_is_gone(serving: Serving, stops
         await attempt.closed()
     assert type(sink.error) is Gone and sink.error.retry == "once"
     assert sink.finish is None
+
+
+@pytest.mark.parametrize("junk", [b"zz\r\nno chunk\r\n", b"5\r\nmore than five\r\n", b"-1\r\n"])
+async def test_framing_that_breaks_in_mid_stream_is_told_at_once_and_not_waited_out(
+    serving: Serving, junk: bytes
+) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.send(fake.sse_head + chunked(fake.chat_events({})[0]))
+        await begun.wait()
+        await peer.send(junk)
+        await peer.hang()
+
+    begun = asyncio.Event()
+    async with serving(options={"idle_timeout": 60}) as (fake, engine):
+        fake.script = script
+        sink = RecordingSink(on_data=begun.set)
+        attempt = engine.open(make_call(), sink)
+        async with asyncio.timeout(20):
+            await sink.over.wait()
+        await attempt.closed()
+    assert isinstance(sink.error, Lost) and sink.error.retry == "never"
+    assert sink.finish is None
+
+
+_DEEP = b"[" * 100_000 + b"]" * 100_000
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_answer_nested_too_deeply_to_be_read_is_bad_output_and_no_fault_of_ours(
+    serving: Serving, stream: bool
+) -> None:
+    async with serving() as (fake, engine):
+        deep = b'{"choices": [{"index": 0, "delta": %s, "message": %s}]}' % (_DEEP, _DEEP)
+        frame = b"data: " + deep + b"\n\n"
+        fake.script = _streaming(fake, frame) if stream else _answering(response(200, deep))
+        sink = await run(engine, RecordingSink(), stream=stream)
+        assert isinstance(sink.error, Malformed) and "RecursionError" not in sink.error.detail
+
+        fake.script = _answering(response(500, _DEEP))
+        sink = await run(engine, RecordingSink(), stream=stream)
+        assert isinstance(sink.error, Faulted) and sink.error.status == 500
+
+
+@pytest.mark.parametrize("status", [200, 400, 429, 500, 503])
+async def test_the_engines_own_key_is_not_in_what_is_told_of_its_errors(serving: Serving, status: int) -> None:
+    key = "no-marks-of-a-key"
+    said = {"error": {"message": f"{key} may not", "type": "x", "param": key, "code": key}}
+    async with serving(options={"api_key": key}) as (fake, engine):
+        fake.script = _answering(response(status, said))
+        sink = await run(engine, RecordingSink())
+        error = sink.error
+        assert error is not None
+        assert key not in f"{error} {error.message} {error.param} {error.code} {error.detail} {error.args}"
+        assert "[redacted]" in error.detail
 
 
 async def test_an_engine_that_refuses_is_unreached_and_free_to_retry(serving: Serving) -> None:

@@ -237,6 +237,19 @@ async def test_keys_guard_the_api_and_the_admin_and_nothing_else() -> None:
             assert (await door.ask("GET", "/v1/models", **headers)).status == 200
 
 
+async def test_the_admin_is_for_keys_that_are_marked_so() -> None:
+    (client, client_hash), (operator, operator_hash) = make_key(), make_key()
+    ring = KeyRing([KeyEntry("client", client_hash), KeyEntry("operator", operator_hash, admin=True)])
+    async with open_door(keys=ring) as door:
+        await door.ask(body=b"{}", x_api_key=client, x_request_id="r")
+        door.decisions.calls["r"] = door.observed[0]
+        refused = await door.ask("GET", "/admin/decisions/r", x_api_key=client)
+        assert (refused.status, refused.error["code"]) == (403, "insufficient_permissions")
+        assert "client" not in refused.error["message"]
+        shown = await door.ask("GET", "/admin/decisions/r", x_api_key=operator)
+        assert (shown.status, shown.json["key"]) == (200, "client")
+
+
 async def test_a_key_is_asked_for_before_the_body_is_read() -> None:
     ring = KeyRing([KeyEntry("alice", make_key()[1])])
     async with open_door(keys=ring) as door, door.wire() as wire:
@@ -340,6 +353,28 @@ async def test_a_call_that_outlasts_the_shutdown_is_told_503() -> None:
             await entered.wait()
         answer = await wire.answer()
         assert (answer.status, answer.error["code"], answer.headers["retry-after"]) == (503, "shutting_down", "1")
+
+
+async def test_a_stream_that_outlasts_the_shutdown_ends_with_an_error_event_and_no_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    never = asyncio.Event()
+
+    async def held(pool: Pool, request: Request, client: Client) -> None:
+        await client.start(200, [("content-type", "text/event-stream")])
+        await client.write(b"data: 1\n\n")
+        await never.wait()
+
+    async with AsyncExitStack() as outlives, asyncio.timeout(20):
+        async with open_door(held, shutdown_timeout=0.1) as door:
+            wire = await outlives.enter_async_context(door.wire())
+            await wire.send(request(body=chat(stream=True)))
+            assert (await wire.head())[0] == 200
+            assert await wire.chunk() == b"data: 1\n\n"
+        event = await wire.chunk()
+        assert json.loads(event.removeprefix(b"data: "))["error"]["code"] == "shutting_down"
+        assert await wire.chunk() == b""
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 async def test_openais_own_client_understands_every_refusal_and_finds_a_name_with_a_slash() -> None:

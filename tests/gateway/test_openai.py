@@ -70,7 +70,9 @@ WRONG: list[tuple[Kind, str, Any]] = [
     ("embeddings", "dimensions", 0),
     ("chat", "stream", "true"), ("chat", "stream", 1), ("chat", "stream_options", {"include_usage": True}),
     ("chat", "max_tokens", 0), ("chat", "max_tokens", -1), ("chat", "max_tokens", "5"), ("chat", "max_tokens", 1.5),
-    ("chat", "max_tokens", True), ("chat", "max_completion_tokens", 0), ("completions", "max_tokens", 0),
+    ("chat", "max_tokens", True),
+    ("chat", "max_tokens", 2**31), ("completions", "max_tokens", 10**400), ("chat", "max_completion_tokens", 0),
+    ("completions", "max_tokens", 0),
     ("chat", "n", 0), ("chat", "n", 129), ("chat", "n", "1"),
     ("chat", "temperature", -0.1), ("chat", "temperature", 2.1), ("chat", "temperature", "1"),
     ("chat", "temperature", True), ("chat", "top_p", 1.1), ("chat", "top_p", -1), ("chat", "presence_penalty", 2.5),
@@ -248,3 +250,9 @@ def test_an_ask_takes_its_wishes_from_headers_before_the_pool_each_by_itself() -
     assert openai.ask(read(user="u"), {}, 5.0).session == "u"
     assert openai.ask(read(), {}, 5.0).slo is None
     assert openai.ask(read("embeddings"), {}, 5.0).kind == "embed"
+
+
+def test_b33_only_the_trace_context_is_taken_from_a_clients_headers() -> None:
+    sent = {"authorization": "Bearer k", "cookie": "k", "traceparent": "00-1", "x-api-key": "k", "tracestate": "a=b"}
+    assert openai.trace_context(sent) == (("traceparent", "00-1"), ("tracestate", "a=b"))
+    assert openai.trace_context({"authorization": "Bearer k"}) == ()

@@ -13,6 +13,7 @@ from gateway.contract import ClientGone
 from gateway.errors import TooLarge, TooSlow, UnsupportedEncoding
 
 SERVED = """
+import asyncio
 from gateway.server import run, serve_until_stopped, uvicorn_config
 
 async def app(scope, receive, send):
@@ -22,6 +23,15 @@ async def app(scope, receive, send):
         await receive()
         print("lifespan over", flush=True)
         await send({"type": "lifespan.shutdown.complete"})
+        return
+    if scope["path"] == "/endless":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"begun", "more_body": True})
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            print("call over", flush=True)
+            await send({"type": "http.response.body", "body": b"ended"})
         return
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
     await send({"type": "http.response.body", "body": b""})
@@ -52,6 +62,39 @@ async def test_a_stop_that_was_asked_for_ends_the_lifespan_and_exits_with_0(numb
             process.kill()
             await process.wait()
     assert (process.returncode, out, err) == (0, b"lifespan over\n", b"")
+
+
+async def test_a_second_signal_ends_calls_at_once_and_the_lifespan_in_order() -> None:
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", SERVED, stdout=pipe, stderr=pipe)
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(20):  # well under the time that calls get after a first signal
+            port = int(await process.stdout.readline())
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /endless HTTP/1.1\r\nhost: x\r\n\r\n")
+            await reader.readuntil(b"begun")
+            process.send_signal(signal.SIGTERM)
+            while not await refused(port):
+                pass  # the first signal has not been heard yet, and a second would merge with it
+            process.send_signal(signal.SIGTERM)
+            assert (await reader.read()).endswith(b"ended\r\n0\r\n\r\n")
+            out, err = await process.communicate()
+            writer.close()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert (process.returncode, out, err) == (0, b"call over\nlifespan over\n", b"")
+
+
+async def refused(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except ConnectionError:  # reset: it was in the line of a socket that has closed meanwhile
+        return True
+    writer.close()
+    return False
 
 
 def script(*messages: dict[str, object]) -> object:
