@@ -236,7 +236,7 @@ async def test_a_crash_is_told_to_its_calls_and_the_worker_starts_again(tmp_path
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_worker_that_hangs_is_timed_out_ended_and_started_again(tmp_path: Path, stream: bool) -> None:
-    async with house(tmp_path, stall_timeout=0.2) as here:
+    async with house(tmp_path, stall_timeout=2.0) as here:
         sink = await here.ask(prompt("abcdef", hang=2), stream=stream)
         assert type(sink.error) is TimedOut
         await _restarted(here, 1)
@@ -244,7 +244,7 @@ async def test_a_worker_that_hangs_is_timed_out_ended_and_started_again(tmp_path
 
 
 async def test_a_worker_that_does_not_hear_of_a_cancel_is_ended(tmp_path: Path) -> None:
-    async with house(tmp_path, stall_timeout=0.2) as here:
+    async with house(tmp_path, stall_timeout=2.0) as here:
         sink = RecordingSink()
         attempt = here.engine.open(calling(prompt("abcdef", hang=1)), sink)
         await sink.got(2)  # the role and the first token
@@ -255,9 +255,9 @@ async def test_a_worker_that_does_not_hear_of_a_cancel_is_ended(tmp_path: Path) 
 
 
 async def test_a_slow_client_is_not_the_workers_silence(tmp_path: Path) -> None:
-    async with house(tmp_path, slots=2, stall_timeout=0.25) as here:
+    async with house(tmp_path, slots=2, stall_timeout=1.5) as here:
         attempt, held = await _held(here)
-        ended = await here.ask(prompt("abc", slow=0.12))  # as long as two silences together
+        ended = await here.ask(prompt("abc", slow=0.75))  # as long as two silences together
         assert ended.text == "abc"
         assert not held.over.is_set()
         held.reopen()
