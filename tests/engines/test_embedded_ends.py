@@ -247,7 +247,7 @@ async def test_a_worker_that_does_not_hear_of_a_cancel_is_ended(tmp_path: Path) 
     async with house(tmp_path, stall_timeout=2.0) as here:
         sink = RecordingSink()
         attempt = here.engine.open(calling(prompt("abcdef", hang=1)), sink)
-        await sink.got(2)  # the role and the first token
+        await here.noted("hangs")
         _abort(attempt, sink)
         await attempt.closed()
         await _restarted(here, 1)

@@ -134,6 +134,8 @@ class Scripted:
             raise ModelError("as the script wants")
         if script.get("garbage") == number:
             os.write(int(sys.argv[1]), b"\xff" * 64)
+        if script.get("hang") == number:
+            self._note("hangs")
         while script.get("hang") == number:
             time.sleep(1)
         if script.get("wait") == number:
