@@ -27,7 +27,7 @@ from engines.launch import Command, LaunchError, Supervisor
 from engines.llamacpp_launch import check_gguf, default_threads
 from engines.paths import FileName
 
-__all__ = ["DIALECT", "INSTALL", "Embedded", "Options", "build"]
+__all__ = ["DIALECT", "INSTALL", "WORKER", "Embedded", "Options", "build"]
 
 INSTALL: Final = "pip install 'enginehouse[llama-cpp-python]'"
 WORKER: Final = "engines.embedded_worker"

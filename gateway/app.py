@@ -31,9 +31,10 @@ from gateway.config import Pool as PoolConfig
 from gateway.contract import House, Pool, Served
 from gateway.decisions import RecentCalls
 from gateway.errors import redact
-from gateway.fleet import Fleet
+from gateway.fleet import Fleet, cause
 from gateway.launches import none_came_up
 from gateway.log import Logger, configure
+from gateway.log_format import level_of_health
 from gateway.metrics import Metrics
 from gateway.serve import Line
 from gateway.waiting import Waiting
@@ -121,7 +122,8 @@ class Gateway:
         self.log.served(served)
 
     def _tell(self, pool: str, endpoint: str, engine: str, health: Health) -> None:
-        self.log.event(f"endpoint_{health.state}", model=pool, endpoint=endpoint, engine=engine, why=health.why)
+        what, level = f"endpoint_{health.state}", level_of_health(health)
+        self.log.event(what, level=level, model=pool, endpoint=endpoint, engine=engine, why=health.why)
 
     def _word(self, endpoint: str) -> Health | None:
         supervisor = self.supervisors.get(endpoint)
@@ -177,10 +179,11 @@ class Gateway:
 
     def _launched(self, model: str, endpoint: str, health: Health) -> None:
         pool, supervisor = self.pools[model], self.supervisors[endpoint]
-        pool.router.set_health(endpoint, health.state, self._clock())
+        pool.router.set_health(endpoint, health.state, self._clock(), cause(health))
         pool.waiting.pump()
         self.log.event(
             f"launch_{health.state}",
+            level=level_of_health(health),
             endpoint=endpoint,
             pid=supervisor.pid,
             why=health.why,

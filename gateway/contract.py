@@ -163,7 +163,9 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         status: what the client saw (499 where it left before a status).
         outcome: ok, cancelled, error, overload, rejected (by the gateway itself).
-        code: OpenAI's error code or type word, where there was an error.
+        code: OpenAI's error code, else its type, as the client saw it, where there was an error.
+        asked_model: the name that the client asked for where there is no such model (`model` is "other" then, as
+            clients must not make metrics); shortened, printable, without secrets.
         decisions: every decision of the call, the first first.
     """
 
@@ -183,6 +185,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     code: str | None = None
     detail: str = ""
+    asked_model: str | None = None
     observations: tuple[Observation, ...] = ()
     decisions: tuple[Decision, ...] = ()
 

@@ -11,12 +11,20 @@ from collections.abc import Callable
 
 from engines import Engine, Health
 from engines.contract import HealthState
+from engines.said import safe
 from gateway.contract import Pool
 
-__all__ = ["Fleet", "Smoother"]
+__all__ = ["Fleet", "Smoother", "cause"]
+
+CAUSE_MAX = 120  # characters
 
 Tell = Callable[[str, str, str, Health], None]
 """Takes (pool, endpoint, engine kind, health) at each change of state."""
+
+
+def cause(health: Health) -> str:
+    """Why an endpoint is as it is, fit for clients: no address, path or secret, and no last words of a process."""
+    return safe(health.why.partition(";")[0]).removesuffix(".")[:CAUSE_MAX]
 
 
 class Smoother:
@@ -101,7 +109,7 @@ class Fleet:
             if health.state == "ready":
                 health = await engine.probe()
             state = smoother.see(health)
-            pool.router.set_health(engine.name, state, self._clock())
+            pool.router.set_health(engine.name, state, self._clock(), cause(health))
             pool.waiting.pump()
             self.last[engine.name] = Health(state, health.why)
             self._unseen.discard(engine.name)

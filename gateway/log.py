@@ -21,7 +21,7 @@ from typing import Any, Final, TextIO
 import structlog
 
 from gateway.contract import Served
-from gateway.log_format import call_fields, level_of, processors
+from gateway.log_format import call_fields, event_fields, level_of, processors
 
 __all__ = ["Logger", "configure"]
 
@@ -55,7 +55,7 @@ class Logger:
         self._queue(level_of(served), "call", served)
 
     def event(self, what: str, *, level: int = logging.INFO, **fields: object) -> None:
-        """Log an operator's event, such as `endpoint_down` or `launched`, with its figures. Any thread may."""
+        """Log an operator's event, such as `endpoint_down` or `launch_ready`, with its figures. Any thread may."""
         # Libraries have levels between the five; each counts as the one below it.
         self._queue(min(50, max(10, level // 10 * 10)), what, fields)
 
@@ -101,7 +101,7 @@ class Logger:
     def _drain(self) -> None:
         while self._lines:
             at, level, what, said = self._lines.popleft()
-            fields = call_fields(said) if isinstance(said, Served) else said
+            fields = call_fields(said) if isinstance(said, Served) else event_fields(said)
             when = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
             try:
                 self._log.log(level, what, **{"timestamp": when, **fields})

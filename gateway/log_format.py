@@ -10,9 +10,13 @@ import msgspec
 import structlog
 from structlog.typing import Processor
 
+from engines.contract import Health
 from gateway.contract import Observation, Served
 
-__all__ = ["call_fields", "level_of", "processors"]
+__all__ = ["call_fields", "event_fields", "level_of", "level_of_health", "processors"]
+
+STOPPED = "stopped"
+"""The launcher's cause where it was told to stop: no fault."""
 
 # What ends a line or drives a terminal, as a client may put it into a model's name.
 CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160), 0x2028, 0x2029)}
@@ -27,6 +31,22 @@ def level_of(served: Served) -> int:
     return logging.INFO
 
 
+def level_of_health(health: Health) -> int:
+    """Return logging's level: an endpoint that fails or falters is a warning, all else, its recovery too, is info."""
+    if health.state in ("down", "degraded") and health.why != STOPPED:
+        return logging.WARNING
+    return logging.INFO
+
+
+def event_fields(fields: Mapping[str, object]) -> dict[str, object]:
+    """Return an operator's event's fields: numbers rounded, what is empty or not known left out."""
+    return {
+        name: round(value, 3) if isinstance(value, float) else value
+        for name, value in fields.items()
+        if value is not None and value != ""
+    }
+
+
 def call_fields(served: Served) -> dict[str, object]:
     """Return the line's fields: seconds become `_ms`, what is not known is left out."""
     last = next((seen for seen in reversed(served.observations) if not seen.shadow), None)
@@ -34,6 +54,7 @@ def call_fields(served: Served) -> dict[str, object]:
         "call": served.call,
         "request_id": served.request_id,
         "model": served.model,
+        "asked_model": served.asked_model,
         "kind": served.kind,
         "stream": served.stream,
         "policy": served.policy,

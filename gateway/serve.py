@@ -15,7 +15,7 @@ import msgspec
 from engines import EngineError, Headers
 from engines.contract import Attempt
 from gateway.contract import Client, ClientGone, Observer, Pool, Request, Served
-from gateway.errors import error_event, render
+from gateway.errors import answer, error_event, render
 from gateway.observe import observation
 from gateway.outcome import call_outcome, may_go_on, outcome_of
 from gateway.rejection import rejection
@@ -244,11 +244,9 @@ class _Exchange:
         self._note(observations=(*self._served.observations, row))
 
     def _head(self, decision: Decision, length: int | None) -> Headers:
-        elapsed = self._clock() - self._request.arrived
         headers = [
             ("content-type", "text/event-stream; charset=utf-8" if self._request.call.stream else "application/json"),
-            *self._labels(decision),
-            ("x-enginehouse-overhead-ms", f"{self._pace.overhead(elapsed) * 1e3:.3f}"),
+            *self._labels(decision, decision),
         ]
         if self._request.call.stream:
             headers += [("cache-control", "no-cache, no-transform"), ("x-accel-buffering", "no")]
@@ -256,27 +254,31 @@ class _Exchange:
             headers.append(("content-length", str(length)))
         return headers
 
-    def _labels(self, decision: Decision) -> list[tuple[str, str]]:
-        labels = [("x-enginehouse-policy", decision.policy or self._served.policy)]
-        if decision.endpoint is not None:
-            labels.append(("x-enginehouse-endpoint", decision.endpoint))
-            labels.append(("x-enginehouse-engine", decision.candidates[decision.endpoint].engine))
+    def _labels(self, tried: Decision, last: Decision) -> list[tuple[str, str]]:
+        """What is said of every call that reached routing: where it was tried last, and what was decided last."""
+        elapsed = self._clock() - self._request.arrived
+        labels = [("x-enginehouse-policy", tried.policy or self._served.policy)]
+        if tried.endpoint is not None:
+            labels.append(("x-enginehouse-endpoint", tried.endpoint))
+            labels.append(("x-enginehouse-engine", tried.candidates[tried.endpoint].engine))
+        labels.append(("x-enginehouse-overhead-ms", f"{self._pace.overhead(elapsed) * 1e3:.3f}"))
         if self._request.explain:
-            labels.append(("x-enginehouse-explain", explain(decision)))
+            labels.append(("x-enginehouse-explain", explain(last)))
         return labels
 
     async def _refuse(self, error: Exception) -> None:
         """Tell the client: a status while none was sent, an error event after that."""
         status, headers, body = render(error, self._request.call.id)
         detail = getattr(error, "detail", "") or str(error)
-        self._note(status=status, outcome=call_outcome(error), code=type(error).__name__, detail=detail)
+        told = answer(error)
+        self._note(status=status, outcome=call_outcome(error), code=told.code or told.type, detail=detail)
         if self._started:
             self._note(status=200)
             await self._client.write(error_event(error, self._request.call.id))
         else:
             last = self._served.decisions[-1]
-            told = [*headers, *self._labels(self._try.decision if self._try else last)]
-            await self._client.start(status, told)
+            tried = self._try.decision if self._try else last
+            await self._client.start(status, [*headers, *self._labels(tried, last)])
             await self._client.write(body)
         await self._client.end()
 

@@ -20,11 +20,13 @@ from litestar.handlers import ASGIRouteHandler, HTTPRouteHandler
 from gateway.api import admin, chat, completions, embeddings, health, metrics, models
 from gateway.api.client import header_map, label, new_id
 from gateway.contract import House
-from gateway.errors import BadRequest, GatewayError, Internal, MethodNotAllowed, NotFound, redact, render
+from gateway.errors import BadRequest, GatewayError, Internal, MethodNotAllowed, NotFound, answer, redact, render
 
 __all__ = ["application", "exception_handlers", "routes"]
 
 logger = logging.getLogger(__name__)
+
+HINT = "The API is under /v1 (POST /v1/chat/completions, GET /v1/models, ...)."
 
 Lifespan = Callable[[Litestar], AbstractAsyncContextManager[Any]]
 
@@ -60,9 +62,16 @@ def _handle(request: Request[Any, Any, Any], exc: Exception) -> Response[bytes]:
         trace = "".join(traceback.format_exception(exc))
         logger.error("request %s failed\n%s", failed, redact(trace))
     status, headers, body = render(translated, failed)
-    labelled = {**dict(headers), "x-request-id": label(header_map(request.scope), otherwise=failed)}
+    request_id = label(header_map(request.scope), otherwise=failed)
+    told = answer(translated)
+    logger.warning("%s was refused: %d %s, request %s", _asked(request), status, told.code or told.type, request_id)
+    labelled = {**dict(headers), "x-request-id": request_id}
     del labelled["content-type"], labelled["content-length"]  # Litestar states both
     return Response(body, status_code=status, media_type="application/json", headers=labelled)
+
+
+def _asked(request: Request[Any, Any, Any]) -> str:
+    return f"{request.method} {redact(request.scope['path'])[:200]}"
 
 
 def _translate(request: Request[Any, Any, Any], exc: Exception) -> GatewayError:
@@ -71,7 +80,8 @@ def _translate(request: Request[Any, Any, Any], exc: Exception) -> GatewayError:
     if not isinstance(exc, HTTPException) or exc.status_code >= 500:
         return Internal("The gateway made a mistake; its log has the details.")
     if exc.status_code == 404:
-        return NotFound(f"Invalid URL ({request.method} {redact(request.scope['path'])[:200]})")
+        known = request.scope["path"].removeprefix("/v1/") not in ("", request.scope["path"])
+        return NotFound(f"Invalid URL ({_asked(request)})" + ("" if known else f". {HINT}"))
     if exc.status_code == 405:
         allow = sorted({name.strip() for name in (exc.headers or {}).get("allow", "").split(",") if name.strip()})
         return MethodNotAllowed(f"{request.method} is not allowed here; use {' or '.join(allow)}.", allow=allow)

@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 ALLOWED = ("OPTIONS", "POST")
 MODELS_NAMED = 10  # of the pools, in the answer to an unknown model
+NAME_MAX = 100  # characters of a name that is not ours
 OTHER = "other"  # stands for every model that is not configured
 
 
@@ -87,12 +88,14 @@ class _Refused:
         total = time.monotonic() - self.begun
         gone = isinstance(exc, ClientGone)
         told = answer(exc)
-        model = self.call.model if self.call is not None else OTHER
+        asked = self.call.model if self.call is not None else None
+        known = asked in self.house.pools
         self.house.observe(
             Served(
                 call=self.call_id,
                 request_id=self.request_id,
-                model=model if model in self.house.pools else OTHER,
+                model=asked if asked is not None and known else OTHER,
+                asked_model=None if asked is None or known else _shown(asked),
                 kind=self.kind,
                 stream=self.call.stream if self.call is not None else False,
                 policy="",
@@ -154,7 +157,17 @@ def _policy(pool: Pool, headers: Mapping[str, str]) -> str | None:
 
 
 def _unknown(model: str, house: House) -> UnknownModel:
-    shown = model if len(model) <= 100 else model[:99] + "…"
     names = ", ".join(list(house.pools)[:MODELS_NAMED])
     more = ", …" if len(house.pools) > MODELS_NAMED else ""
-    return UnknownModel(f"The model `{shown}` does not exist here. There are: {names}{more}.", param="model")
+    return UnknownModel(
+        f"The model `{_shortened(model)}` does not exist here. There are: {names}{more}.", param="model"
+    )
+
+
+def _shortened(model: str) -> str:
+    return model if len(model) <= NAME_MAX else model[: NAME_MAX - 1] + "…"
+
+
+def _shown(model: str) -> str:
+    """A name as a client made it up, fit for the log."""
+    return _shortened(redact("".join(char if char.isprintable() else "?" for char in model[: 10 * NAME_MAX])))

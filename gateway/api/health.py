@@ -36,13 +36,16 @@ def _standing(pool: Pool, now: float) -> dict[str, Any]:
     states = pool.router.states(now)
     endpoints = {
         name: {"health": state.health, "breaker": state.breaker, "eligible": state.eligible}
+        | ({"why": state.why} if state.why else {})
         for name, state in states.items()
     }
     ready = any(state.eligible for state in states.values())
     if ready:
         return {"ready": True, "endpoints": endpoints}
     why = [
-        f"{name} is {state.health}" + (f" with its breaker {state.breaker}" if state.breaker != "closed" else "")
+        f"{name} is {state.health}"
+        + (f" ({state.why})" if state.why else "")
+        + (f" with its breaker {state.breaker}" if state.breaker != "closed" else "")
         for name, state in states.items()
     ]
     return {"ready": False, "reason": "; ".join(why) or "the pool has no endpoints", "endpoints": endpoints}

@@ -16,7 +16,7 @@ from engines import Call
 from engines.embedded import Embedded, Options
 from tests.engines.harness import RecordingSink, make_call
 
-__all__ = ["House", "calling", "house", "prompt"]
+__all__ = ["MODEL", "House", "calling", "house", "prompt"]
 
 MODEL = "tests.fakes.embedded_model"
 

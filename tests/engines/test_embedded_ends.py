@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
 from engines import Attempt, embedded_pipe
-from engines.embedded import Embedded, Options
+from engines.embedded import WORKER, Embedded, Options
+from engines.embedded_worker.model import Settings
 from engines.errors import Gone, Loading, Overloaded, TimedOut, Unreached
 from engines.launch import LaunchError
-from tests.engines.embedded_house import House, calling, house, prompt
+from tests.engines.embedded_house import MODEL, House, calling, house, prompt
 from tests.engines.harness import RecordingSink
 
 LONG = "abcdefghij" * 150
@@ -337,10 +342,28 @@ async def test_closing_the_engine_ends_every_call_and_the_worker(tmp_path: Path)
         assert "begins never" not in here.journal
 
 
-async def test_the_worker_ends_by_itself_when_the_gateway_hangs_up(shared: House) -> None:
-    process = psutil.Process(shared.engine.supervisor.pid)
-    shared.engine.link.close()  # type: ignore[union-attr]
-    await asyncio.to_thread(process.wait, 30)
+def test_the_worker_ends_by_itself_when_the_gateway_hangs_up(tmp_path: Path) -> None:
+    settings = Settings(
+        model=str(tmp_path / "m.gguf"),
+        slots=1,
+        context=64,
+        threads=1,
+        batch_threads=1,
+        batch=32,
+        gpu_layers=0,
+        embeddings=False,
+    )
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        worker = subprocess.Popen(
+            [sys.executable, "-m", WORKER, str(theirs.fileno()), MODEL, msgspec.json.encode(settings)],
+            pass_fds=[theirs.fileno()],
+            cwd=Path(embedded_pipe.__file__).parents[1],
+        )
+        theirs.close()
+        assert ours.recv(4)  # it is ready
+        ours.close()
+        assert worker.wait(30) == 0
 
 
 async def test_a_fault_of_the_gateway_itself_still_ends_the_attempt(shared: House) -> None:

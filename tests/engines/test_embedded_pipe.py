@@ -123,3 +123,18 @@ async def test_all_in_line_can_be_sent_away() -> None:
     await asyncio.wait({waiting})
     assert isinstance(waiting.exception(), Unreached)
     assert (places.free, places.waiting) == (0, 0)
+
+
+async def test_who_leaves_the_line_makes_room_in_it() -> None:
+    places = Places(1, 1)
+    await places.enter()
+    loop = asyncio.get_running_loop()
+    leaver = loop.create_task(places.enter())
+    await asyncio.sleep(0)
+    leaver.cancel()
+    await asyncio.wait({leaver})
+    assert places.waiting == 0
+    follower = loop.create_task(places.enter())
+    await asyncio.sleep(0)
+    places.leave()
+    await follower

@@ -218,7 +218,7 @@ async def test_b09_cancelled_requests_leave_no_connection_and_no_descriptor(
         if number == 9:
             before = len(os.listdir("/proc/self/fd"))
     gc.collect()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert before is not None and len(os.listdir("/proc/self/fd")) <= before
     assert len(asyncio.all_tasks()) == 1
 
 

@@ -39,10 +39,9 @@ class Still(Router):
         return self.standing
 
 
-def state(health: str = "ready", breaker: str = "closed", eligible: bool = True) -> EndpointState:
-    return EndpointState(
-        health=health, breaker=breaker, eligible=eligible, inflight=0, waiting=0, context_tokens=0, queued_tokens=0
-    )
+def state(health: str = "ready", breaker: str = "closed", eligible: bool = True, why: str = "") -> EndpointState:
+    counts = {"inflight": 0, "waiting": 0, "context_tokens": 0, "queued_tokens": 0}
+    return EndpointState(health=health, breaker=breaker, eligible=eligible, why=why, **counts)
 
 
 def pool_of(model: str, router: Router, **settings: Any) -> Pool:

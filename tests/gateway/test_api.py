@@ -175,7 +175,47 @@ async def test_an_unknown_model_is_404_names_what_there_is_and_is_observed_witho
         assert "tiny" in answer.error["message"]
         (seen,) = door.observed
         assert (seen.model, seen.status, seen.outcome, seen.code) == ("other", 404, "rejected", "model_not_found")
+        assert seen.asked_model == "gpt-4o-mimi"
         assert seen.request_id == answer.headers["x-request-id"]
+
+
+async def test_the_name_asked_for_is_short_printable_and_without_secrets_in_the_log() -> None:
+    async with open_door() as door:
+        await door.ask(body=chat(model="x\n\x1b[2J sk-proj-canary-0123456789abcdef " + "y" * 5_000))
+        await door.ask(body=chat())
+        await door.ask(body=b"{")
+        (unknown, unread) = door.observed
+    assert unknown.asked_model is not None
+    assert unknown.asked_model.startswith("x??[2J [redacted] yyy")
+    assert len(unknown.asked_model) == 100
+    assert unread.asked_model is None
+
+
+async def test_refused_readers_leave_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
+    _, hashed = make_key()
+    with caplog.at_level(logging.WARNING):
+        async with open_door(keys=KeyRing([KeyEntry("alice", hashed)])) as door:
+            answer = await door.ask("GET", "/v1/models", x_request_id="mine")
+            await door.ask("GET", "/admin/decisions/x")
+            await door.ask("GET", "/nowhere?key=sk-proj-canary-0123456789abcdef")
+            await door.ask("GET", "/health")
+    assert answer.status == 401
+    assert [record.getMessage().split(", request")[0] for record in caplog.records if record.name == "gateway.api"] == [
+        "GET /v1/models was refused: 401 invalid_api_key",
+        "GET /admin/decisions/x was refused: 401 invalid_api_key",
+        "GET /nowhere was refused: 404 invalid_request_error",
+    ]
+    assert "request mine" in caplog.text
+    assert "canary" not in caplog.text
+
+
+@pytest.mark.parametrize("path", ["/", "/v1", "/v1/", "/chat/completions"])
+async def test_a_path_beside_the_api_is_told_where_the_api_is(path: str) -> None:
+    async with open_door() as door:
+        answer = await door.ask("GET", path)
+        assert answer.status == 404
+        assert "The API is under /v1 (POST /v1/chat/completions" in answer.error["message"]
+        assert "under /v1" not in (await door.ask("GET", "/v1/nothing")).error["message"]
 
 
 @pytest.mark.parametrize(
@@ -198,7 +238,13 @@ async def test_readiness_says_which_pools_are_not_and_why() -> None:
         assert (answer.status, answer.headers["retry-after"]) == (503, "1")
         assert answer.json["pools"]["a"]["reason"] == "e0 is loading; e1 is ready with its breaker open"
         assert answer.json["pools"]["b"]["reason"] == "the pool has no endpoints"
+        assert "why" not in answer.json["pools"]["a"]["endpoints"]["e0"]
         assert (await door.ask("GET", "/health")).status == 200
+    gone = pool(e0=state("down", eligible=False, why="connection refused"))
+    async with open_door(pools={"a": gone}) as door:
+        told = (await door.ask("GET", "/ready")).json["pools"]["a"]
+        assert told["reason"] == "e0 is down (connection refused)"
+        assert told["endpoints"]["e0"]["why"] == "connection refused"
     async with open_door(pools={"a": down, "b": pool(e0=state())}) as door:
         answer = await door.ask("GET", "/ready")
         assert (answer.status, answer.json["pools"]["b"]["ready"]) == (200, True)

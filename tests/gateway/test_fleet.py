@@ -10,7 +10,7 @@ import pytest
 from engines import Health
 from engines.contract import HealthState
 from gateway.contract import Pool
-from gateway.fleet import Fleet, Smoother
+from gateway.fleet import Fleet, Smoother, cause
 from gateway.waiting import Waiting
 from router import Endpoint, Router
 from tests.fakes.scripted import ScriptedEngine, answer
@@ -77,6 +77,23 @@ async def test_a_change_of_health_reaches_the_router_and_is_told_once() -> None:
     await watched.fleet.stop()
 
     assert watched.told.empty()
+
+
+async def test_the_cause_of_a_state_reaches_the_router_without_addresses_or_last_words() -> None:
+    watched = Watched()
+    watched.engine.health = Health("down", "connection refused by http://10.0.0.1:8000/x.")
+    watched.fleet.start()
+
+    assert await watched.told.get() == ("m", "a", "down")
+    assert watched.router.states(time.monotonic())["a"].why == "connection refused by [url]"
+    watched.engine.health = UP
+    assert await watched.told.get() == ("m", "a", "ready")
+    assert watched.router.states(time.monotonic())["a"].why == ""
+    await watched.fleet.stop()
+
+    assert cause(Health("down", "ended with exit code 1; its last words: loading /data/x.gguf")) == (
+        "ended with exit code 1"
+    )
 
 
 async def test_an_endpoint_whose_process_is_not_ready_is_not_probed() -> None:

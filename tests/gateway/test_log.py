@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from engines import Health
 from gateway.log import Logger, configure
+from gateway.log_format import level_of_health
 from gateway.redact import redact
 from tests.gateway.served import observation, served
 
@@ -74,6 +76,33 @@ def test_what_failed_on_the_way_is_named() -> None:
 def test_the_level_follows_the_outcome(outcome: str, status: int, level: str) -> None:
     (line,) = lines(lambda log: log.served(served(outcome=outcome, status=status)))
     assert line["level"] == level
+
+
+def test_an_events_numbers_are_rounded_and_what_is_empty_is_left_out() -> None:
+    fields: dict[str, Any] = {"seconds": 0.649062812000011, "pid": None, "why": "", "restarts": 0, "fast": False}
+    (line,) = lines(lambda log: log.event("launch_ready", **fields))
+    assert {name: line[name] for name in line if name in fields} == {"seconds": 0.649, "restarts": 0, "fast": False}
+
+
+@pytest.mark.parametrize(
+    ("health", "level"),
+    [
+        (Health("down", "connection refused"), logging.WARNING),
+        (Health("degraded"), logging.WARNING),
+        (Health("down", "stopped"), logging.INFO),
+        (Health("ready"), logging.INFO),
+        (Health("loading", "starting"), logging.INFO),
+    ],
+)
+def test_an_endpoint_that_fails_is_a_warning_and_its_recovery_is_not(health: Health, level: int) -> None:
+    assert level_of_health(health) == level
+
+
+def test_the_name_of_an_unknown_model_has_a_field_of_its_own() -> None:
+    (line,) = lines(lambda log: log.served(served(model="other", asked_model="gpt-4o-mimi", status=404)))
+    assert (line["model"], line["asked_model"]) == ("other", "gpt-4o-mimi")
+    (line,) = lines(lambda log: log.served(served()))
+    assert "asked_model" not in line
 
 
 def test_lines_below_the_level_are_not_written() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from engines import Call
 from engines.errors import (
+    ContextTooLong,
     EngineError,
     Faulted,
     Gone,
@@ -19,8 +20,10 @@ from engines.errors import (
     Refused,
     TimedOut,
     Unreached,
+    Unsupported,
 )
 from gateway.contract import Pool, Request, Served
+from gateway.metrics import Metrics
 from gateway.relay import HIGH_WATER, PREFIX_CAP
 from gateway.serve import Line
 from gateway.waiting import Waiting
@@ -408,5 +411,54 @@ async def test_explain_says_in_one_header_line_what_was_decided() -> None:
 
     client = await house.call(explain=True)
 
-    assert client.headers["x-enginehouse-explain"].startswith("policy round_robin (each in turn): sent to a: ")
-    assert "\n" not in client.headers["x-enginehouse-explain"]
+    line = client.headers["x-enginehouse-explain"]
+    assert line == "policy round_robin (each in turn): sent to a: had no call yet, not measured yet"
+
+
+async def test_an_error_after_routing_carries_the_policy_the_last_attempts_endpoint_and_the_overhead() -> None:
+    house = House(ScriptedEngine("a", [Unreached("no")]))
+
+    client = await house.call(explain=True)
+
+    assert client.status == 503
+    assert client.headers["x-enginehouse-policy"] == "round_robin"
+    assert (client.headers["x-enginehouse-endpoint"], client.headers["x-enginehouse-engine"]) == ("a", "vllm")
+    assert float(client.headers["x-enginehouse-overhead-ms"]) >= 0
+    assert client.headers["x-enginehouse-explain"] == "policy round_robin: rejected, tried all: a: tried"
+
+
+async def test_a_rejection_without_an_attempt_names_the_policy_and_no_endpoint() -> None:
+    house = House(ScriptedEngine("a", WHOLE))
+    house.router.set_health("a", "down", time.monotonic(), why="connection refused")
+
+    client = await house.call(explain=True)
+
+    assert client.status == 503
+    assert "a: down (connection refused)" in json.loads(client.body)["error"]["message"]
+    assert client.headers["x-enginehouse-policy"] == "round_robin"
+    assert "x-enginehouse-endpoint" not in client.headers and "x-enginehouse-engine" not in client.headers
+    assert float(client.headers["x-enginehouse-overhead-ms"]) >= 0
+    assert client.headers["x-enginehouse-explain"] == "policy round_robin: rejected: a: down (connection refused)"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ContextTooLong("long", status=400, code="context_length_exceeded"), "context_length_exceeded"),
+        (Unsupported("no", status=400, param="functions", code="unsupported_parameter"), "unsupported_parameter"),
+        (Refused("bad", status=400), "invalid_request_error"),
+        (Lost("broke off"), "engine_lost"),
+    ],
+)
+async def test_client_log_and_metrics_see_the_same_code(error: EngineError, code: str) -> None:
+    house = House(ScriptedEngine("a", [error]))
+
+    client = await house.call()
+
+    told = json.loads(client.body)["error"]
+    (served,) = house.served
+    assert (told["code"] or told["type"]) == code == served.code
+    assert served.observations[0].error == type(error).__name__
+    metrics = Metrics({"m": house.pool}, version="1")
+    metrics.observe(served)
+    assert f'error_type="{code}"'.encode() in (await metrics.render())[0]

@@ -19,7 +19,7 @@ __all__ = ["Client", "gguf_of", "need_llama_cpp", "need_smollm2"]
 def need_llama_cpp() -> None:
     """Skip the test where llama-cpp-python is not installed. It is not imported here: that is the worker's affair."""
     if importlib.util.find_spec("llama_cpp") is None:
-        pytest.skip("llama-cpp-python is not installed (make test-real builds it; extra `llama-cpp-python`)")
+        pytest.skip("llama-cpp-python is not installed (extra `llama-cpp-python`: about six minutes to build)")
 
 
 def need_smollm2() -> Path:
