@@ -1,25 +1,27 @@
 """Clients that people use, unchanged, through the real gateway: Node's SDK, LangChain, LiteLLM, Open WebUI's requests.
 
-Each script of `clients/` runs with its library in an environment of its own, made by `deploy/setup.sh clients`, against
-a real llama.cpp with the embedded default model, and against a vLLM that is a fake where tools are called and pictures
-looked at. Where an engine refuses a feature by its documentation, the script demands a clear refusal.
+Each script of `clients/` runs with its library in an environment of its own, made by `deploy/setup.sh clients`. It is
+served by a real llama.cpp with the embedded default model, a real llama-cpp-python, a fake Triton, and a fake vLLM that
+calls tools and looks at pictures. Where an engine refuses a feature by its documentation, the script demands a clear
+refusal.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import shutil
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from gateway.key_file import add_key
 from tests.e2e.conftest import MODEL
-from tests.e2e.harness import ROOT, Gateway, running
+from tests.e2e.harness import ROOT, Gateway, running, smollm2
 from tests.fakes.obliging import ObligingVllm
 
 HERE = Path(__file__).with_name("clients")
@@ -29,22 +31,32 @@ SECONDS = 240
 
 
 class Client(NamedTuple):
-    """A script, what runs it, the file whose absence skips it, and how many checks it makes at least."""
+    """A script and what runs it.
+
+    Attributes:
+        needs: the file whose absence skips it. checks: how many it makes at least.
+        without: features that the client has no use for.
+    """
 
     command: tuple[str, ...]
     needs: Path | None
     checks: int
+    without: tuple[str, ...] = ()
 
 
 CLIENTS = {
     "node": Client(("node", str(HERE / "node_checks.mjs")), NODE_MODULES / "node_modules" / "openai", 25),
     "langchain": Client((str(PYTHON), str(HERE / "langchain_checks.py")), PYTHON.parents[1] / ".ready", 20),
     "litellm": Client((str(PYTHON), str(HERE / "litellm_checks.py")), PYTHON.parents[1] / ".ready", 18),
-    "openwebui": Client((sys.executable, str(HERE / "openwebui_checks.py")), None, 16),
+    "openwebui": Client((sys.executable, str(HERE / "openwebui_checks.py")), None, 16, ("logprobs",)),
 }
 
+# What the engines refuse, by the README's "Clients".
 LLAMACPP_REFUSES = ("tools", "images")
-"""SmolLM2's template knows no tools, and the model has no eyes (README, "Clients")."""
+"""SmolLM2's template knows no tools, and the model has no eyes."""
+EMBEDDED_REFUSES = ("tools", "images")
+TRITON_REFUSES = ("tools", "images", "json_schema", "logit_bias", "logprobs", "penalties")
+"""What the model behind it has no inputs for: here an ensemble of the plain kind."""
 
 
 @pytest.fixture(params=CLIENTS)
@@ -81,8 +93,8 @@ async def passes(client: Client, gateway: Gateway, model: str, *, key: str = "",
     assert process.returncode == 0 and not any(line.startswith("FAIL") for line in lines), report
     # A script that checked nothing would end with 0 as well.
     assert sum(line.startswith("ok ") for line in lines) >= client.checks, report
-    told = [line.rpartition("refused as documented: ")[2] for line in lines if "refused as documented" in line]
-    assert all(any(feature in line for line in told) for feature in refuses), report
+    told = [line.partition("refused as documented: ")[2] for line in lines if "refused as documented" in line]
+    assert all(any(feature in line for line in told) for feature in refuses if feature not in client.without), report
 
 
 @pytest.mark.real
@@ -92,13 +104,56 @@ async def test_the_client_is_served_whole_by_the_embedded_default(client: Client
     await passes(client, embedded, MODEL, refuses=LLAMACPP_REFUSES)
 
 
+@pytest.mark.real
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_the_client_is_served_whole_by_llama_cpp_python(client: Client, tmp_path: Path) -> None:
+    weights = smollm2()
+    if importlib.util.find_spec("llama_cpp") is None or weights is None:
+        pytest.skip("llama-cpp-python (extra `llama-cpp-python`) or the weights of SmolLM2 are not installed")
+    endpoint = {"name": "embedded-0", "engine": "embedded", "model": str(weights), "threads": 1}
+    with running(tmp_path, {"pools": [{"model": MODEL, "endpoints": [endpoint]}]}, seconds=120) as gateway:
+        await passes(client, gateway, MODEL, refuses=EMBEDDED_REFUSES)
+
+
+@pytest.mark.timeout(300)
+async def test_the_client_is_served_whole_by_triton(client: Client, tmp_path: Path) -> None:
+    triton = pytest.importorskip("tests.fakes.triton", reason="tritonclient is not installed (extra `triton`)")
+    text = "Red, green and blue: 빨강, 초록, 파랑 🎨."
+
+    async def oblige(peer: Any) -> None:
+        cap = peer.inputs["max_tokens"]
+        if len(peer.inputs["text_input"]) > 16_384:
+            await peer.error("Prompt length (40031) exceeds maximum input length (4096).")
+            return
+        tokens = [text[at : at + 3].encode() for at in range(0, len(text), 3)][:cap]
+        if cap >= 1_000:
+            await peer.send(tokens[0])
+            await asyncio.Event().wait()  # until its client leaves
+        for token in tokens if peer.inputs.get("stream") else []:
+            await peer.send(token)
+        if not peer.inputs.get("stream"):
+            await peer.send(b"".join(tokens), tokens=len(tokens))
+        await peer.send(final=True)
+
+    async with triton.FakeTriton(script=oblige) as fake:
+        template = "{{ messages[-1].content }}"
+        endpoint = {"name": "triton-0", "engine": "triton", "url": fake.url, "model": "ensemble"}
+        config = {"pools": [{"model": "public-name", "endpoints": [{**endpoint, "chat_template": template}]}]}
+        await served(client, tmp_path, config, refuses=TRITON_REFUSES)
+
+
 @pytest.mark.timeout(300)
 async def test_the_client_is_served_whole_by_vllm_with_tools_pictures_and_keys(client: Client, tmp_path: Path) -> None:
     key = add_key(tmp_path / "keys.yaml", "client")
     async with ObligingVllm(text="Red, green and blue: 빨강, 초록, 파랑 🎨.") as fake:
         endpoint = {"name": "vllm-0", "engine": "vllm", "url": fake.url, "model": fake.model}
         config = {"auth": {"keys": "keys.yaml"}, "pools": [{"model": "public-name", "endpoints": [endpoint]}]}
-        with ExitStack() as stack:
-            # The gateway waits for its engine, which runs on this loop.
-            gateway = await asyncio.to_thread(stack.enter_context, running(tmp_path, config))
-            await passes(client, gateway, "public-name", key=key)
+        await served(client, tmp_path, config, key=key)
+
+
+async def served(client: Client, folder: Path, config: dict[str, Any], **options: Any) -> None:
+    """The script against a gateway of its own, in front of an engine that runs on this loop."""
+    with ExitStack() as stack:
+        gateway = await asyncio.to_thread(stack.enter_context, running(folder, config))
+        await passes(client, gateway, "public-name", **options)

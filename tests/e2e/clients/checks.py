@@ -27,13 +27,15 @@ LONG_ANSWER = 1_500
 """Tokens: many seconds of work for an engine, so that an abandoned call is seen to end early."""
 
 PARAMS = {
-    "images": "messages",
-    "json_schema": "response_format",
-    "logprobs": "logprobs",
-    "tool_choice": "tool_choice",
-    "tools": "tools",
+    "images": {"messages"},
+    "json_schema": {"response_format"},
+    "logit_bias": {"logit_bias"},
+    "logprobs": {"logprobs"},
+    "penalties": {"frequency_penalty", "presence_penalty"},
+    "tool_choice": {"tool_choice"},
+    "tools": {"tools"},
 }
-"""A feature that an engine may refuse -> the `param` that the refusal names."""
+"""A feature that an engine may refuse -> the `param`s of which the refusal names one."""
 
 PIXEL = (
     "data:image/png;base64,"
@@ -99,8 +101,13 @@ class House:
 
     @property
     def endless(self) -> dict[str, Any]:
-        """The fields of an answer that does not end for many seconds."""
-        return {"max_tokens": LONG_ANSWER, "logit_bias": {self.eos: -100}}
+        """The fields of an answer that does not end for many seconds, if the engine can be kept from it."""
+        return {"max_tokens": LONG_ANSWER, **self.unending}
+
+    @property
+    def unending(self) -> dict[str, Any]:
+        """The fields with which an answer goes on to its cap; none where the engine refuses them."""
+        return {} if "logit_bias" in self.refuses else {"logit_bias": {self.eos: -100}}
 
     @contextmanager
     def may_refuse(self, *features: str) -> Iterator[None]:
@@ -115,7 +122,7 @@ class House:
             status, param = self.said(error)
             if status is None:
                 raise
-            params = {PARAMS[feature] for feature in refused}
+            params = {param for feature in refused for param in PARAMS[feature]}
             assert status == 400, f"refused with {status}, not 400: {error}"
             assert param in params, f"the refusal names {param!r} as its param, not one of {params}: {error}"
             self.told.append(f"refused as documented: {', '.join(refused)}")

@@ -104,12 +104,22 @@ async def check_async(house: House) -> None:
 
 
 def check_parameters(house: House) -> None:
-    chat = model(house, seed=7, stop=["zzzz"], top_p=0.9, frequency_penalty=0.1, presence_penalty=0.1, n=1)
+    chat = model(house, seed=7, stop=["zzzz"], top_p=0.9, n=1)
     proper(chat.invoke(COLOURS, user="somebody").content)
 
 
+def check_penalties(house: House) -> None:
+    with house.may_refuse("penalties"):
+        proper(model(house, frequency_penalty=0.1, presence_penalty=0.1).invoke(COLOURS).content)
+
+
+def check_logit_bias(house: House) -> None:
+    with house.may_refuse("logit_bias"):
+        proper(model(house, logit_bias={house.eos: -100}).invoke(COLOURS).content)
+
+
 def check_max_completion_tokens(house: House) -> None:
-    answer = model(house, max_tokens=4, logit_bias={house.eos: -100}).invoke(COLOURS)
+    answer = model(house, max_tokens=4, **house.unending).invoke(COLOURS)
     assert answer.response_metadata["finish_reason"] == "length", answer.response_metadata
     assert answer.usage_metadata is not None and answer.usage_metadata["output_tokens"] <= 4
 

@@ -100,12 +100,23 @@ def check_text_completion(house: House) -> None:
 
 
 def check_parameters(house: House) -> None:
-    body = to(house, seed=7, stop=["zzzz"], top_p=0.9, frequency_penalty=0.1, presence_penalty=0.1, user="somebody")
+    body = to(house, seed=7, stop=["zzzz"], top_p=0.9, user="somebody")
     proper(litellm.completion(**body).choices[0].message.content)
 
 
+def check_penalties(house: House) -> None:
+    with house.may_refuse("penalties"):
+        answer = litellm.completion(**to(house, frequency_penalty=0.1, presence_penalty=0.1))
+        proper(answer.choices[0].message.content)
+
+
+def check_logit_bias(house: House) -> None:
+    with house.may_refuse("logit_bias"):
+        proper(litellm.completion(**to(house, logit_bias={house.eos: -100})).choices[0].message.content)
+
+
 def check_max_completion_tokens(house: House) -> None:
-    body = to(house, logit_bias={house.eos: -100}, max_completion_tokens=4)
+    body = to(house, max_completion_tokens=4, **house.unending)
     del body["max_tokens"]
     answer = litellm.completion(**body)
     assert answer.choices[0].finish_reason == "length", answer.choices[0].finish_reason

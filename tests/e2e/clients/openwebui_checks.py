@@ -163,15 +163,13 @@ def check_own_fields_of_open_webui(house: House) -> None:
 
 
 def check_settings_of_a_chat(house: House) -> None:
-    settings = {
-        "temperature": 0.8,
-        "top_p": 0.9,
-        "seed": 42,
-        "stop": ["zzzz"],
-        "frequency_penalty": 0.1,
-        "presence_penalty": 0.1,
-    }
+    settings = {"temperature": 0.8, "top_p": 0.9, "seed": 42, "stop": ["zzzz"]}
     proper(text_of(streamed(house, chat(house, **settings))))
+    with house.may_refuse("penalties"):
+        proper(text_of(streamed(house, chat(house, frequency_penalty=0.1, presence_penalty=0.1))))
+    with house.may_refuse("logit_bias"):
+        # Its page takes "2:-100" and makes an object of it.
+        proper(text_of(streamed(house, chat(house, logit_bias={house.eos: -100}))))
 
 
 def check_system_prompt_and_history(house: House) -> None:
