@@ -25,6 +25,8 @@ serve: .venv/.runtime ## Serve the embedded model, or what ARGS says (ARGS="my.y
 
 test: .venv/.dev ## Run the tests, real llama.cpp included (T="tests/router -k breaker" runs some)
 	@$(SETUP) openai2
+	@$(SETUP) clients
+	@$(if $(T),,echo "All tests: five to eight minutes on two cores. What is left out is told at the end.")
 	$(BIN)/python -m pytest -m "not slow and not bench" $(T)
 
 test-real: .venv/.dev ## Run the tests with real engines, and the slow ones
@@ -48,7 +50,7 @@ schema: .venv/.runtime ## Write deploy/enginehouse.schema.json anew
 	$(BIN)/enginehouse config schema --output deploy/enginehouse.schema.json
 
 clean: ## Remove what the other targets made
-	rm -rf .venv .venv-openai2 .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
+	rm -rf .venv .venv-openai2 .venv-clients .setup/node .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 .venv/.runtime: $(PINS)

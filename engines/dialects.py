@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engines.dialect import Dialect
+from engines.known import KNOWN, LLAMACPP_SAMPLING, OPENAI_ONLY
 
 __all__ = ["LLAMACPP", "TENSORRT_LLM", "TGI", "VLLM"]
 
@@ -11,14 +12,21 @@ _GUIDED = "vLLM ignores this field since 0.12; use response_format (or structure
 VLLM = Dialect(
     engine="vLLM",
     continuous_usage=True,
-    # Deprecated, then silently without effect: an unconstrained answer must not pass for a constrained one.
+    # Open WebUI's word of this name is vLLM's too.
+    drops=Dialect().drops - {"session_id"},
     refuses={
-        name: _GUIDED
-        for name in ("guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_whitespace_pattern")
+        **OPENAI_ONLY,
+        **dict.fromkeys(LLAMACPP_SAMPLING, "it is llama.cpp's, and vLLM would ignore it"),
+        # Deprecated, then silently without effect: an unconstrained answer must not pass for a constrained one.
+        **dict.fromkeys(
+            ("guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_whitespace_pattern"), _GUIDED
+        ),
+        "best_of": "vLLM returns every choice that it makes; use n",
     },
 )
 
-# TGI ignores every field that it does not know, without a word, so what may be sent is listed.
+# TGI ignores every field that it does not know, without a word, so of those that mean something what may be sent is
+# listed.
 TGI = Dialect(
     engine="TGI",
     fixed_model="tgi",
@@ -60,9 +68,11 @@ TGI = Dialect(
             }
         ),
     },
+    ignores=KNOWN,
     # One tool call at most is all that TGI ever makes, so `parallel_tool_calls` is honoured whatever it says.
     drops=Dialect().drops | {"parallel_tool_calls"},
     refuses={
+        **OPENAI_ONLY,
         "logit_bias": "TGI does not apply it",
         "n": "TGI makes one choice per request",
         "best_of": "TGI makes one choice per request",
@@ -86,6 +96,7 @@ LLAMACPP = Dialect(
     engine="llama.cpp",
     renames={"repetition_penalty": "repeat_penalty"},
     refuses={
+        **OPENAI_ONLY,
         "n_predict": f"{_OWN_NAME}; use max_tokens",
         "n_cmpl": f"{_OWN_NAME}; use n",
         "n_probs": f"{_OWN_NAME}; use logprobs",
@@ -193,5 +204,5 @@ TENSORRT_LLM = Dialect(
         "completions": _TENSORRT_LLM_BOTH | {"detokenize", "max_tokens", "prompt", "return_context_logits", "suffix"},
     },
     newer=frozenset({"parallel_tool_calls", "priority"}),
-    refuses={"suffix": "TensorRT-LLM does not fill in the middle"},
+    refuses={**OPENAI_ONLY, "suffix": "TensorRT-LLM does not fill in the middle"},
 )

@@ -15,8 +15,9 @@ from engines.answer import StreamEditor, edit_answer
 from engines.classify import classify
 from engines.contract import Call, Headers, Sink
 from engines.dialect import Dialect
-from engines.errors import EngineError, Malformed, TimedOut, Unreached
+from engines.errors import EngineError, Malformed, TimedOut, Unreached, Unsupported
 from engines.request import build_body
+from engines.said import lacks_route
 from engines.sse import Framer
 from engines.upstream import Exchange, Upstream
 
@@ -183,7 +184,12 @@ class HttpAttempt:
             body, _ = await exchange.read(ERROR_BODY)
         except EngineError as broken:
             body = broken.detail.encode()  # the status alone has to do
-        return classify(exchange.status, body, exchange.content_type, exchange.retry_after())
+        error = classify(exchange.status, body, exchange.content_type, exchange.retry_after())
+        if self._call.kind == "embeddings" and exchange.status == 404 and lacks_route(body):
+            # A model that generates has no such route in vLLM. That is no fault of the operator's.
+            text = f"{self._dialect.engine} serves no embeddings of this model."
+            return Unsupported(text, status=400, param="model", code="unsupported_parameter", detail=error.detail)
+        return error
 
     async def _until_writable(self) -> None:
         # The engine is not the one who is slow: its clock stands still.

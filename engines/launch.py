@@ -9,6 +9,7 @@ import asyncio
 import collections
 import importlib
 import importlib.util
+import os
 import signal
 import socket
 import time
@@ -18,6 +19,7 @@ from typing import Any
 import msgspec
 
 from engines.contract import Health
+from engines.last_words import last_words
 from engines.process import Process, spawn
 
 __all__ = ["Command", "LaunchError", "Supervisor", "command", "free_port", "launch_type"]
@@ -28,10 +30,14 @@ class LaunchError(Exception):
 
 
 class Command(msgspec.Struct, frozen=True):
-    """What to run. `env` is added to the environment; secrets belong there, out of the sight of `ps`."""
+    """What to run. `env` is added to the environment; secrets belong there, out of the sight of `ps`.
+
+    `descriptors` are open files that the program inherits under the same numbers; here they are closed once it runs.
+    """
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = {}
+    descriptors: tuple[int, ...] = ()
 
 
 def launch_type(kind: str) -> type[msgspec.Struct] | None:
@@ -74,21 +80,24 @@ class Supervisor:
 
     The engine runs in a session of its own, and the kernel kills it should this process die without a word. One that
     ends is started again after a pause, which doubles from `backoff[0]` to `backoff[1]` seconds and is short again once
-    an engine was ready for that long. A long load is no failure: there is no time limit while the process lives.
+    an engine was ready for that long. A long load is no failure: there is no time limit while the process lives. Where
+    no process can be made at all (LaunchError: no model, no server), that is said once and looked at again every
+    `backoff[1]` seconds.
 
     Args:
         name: the endpoint's name.
-        command_for: gives the command for a port; may raise LaunchError, which counts as a failed start.
+        command_for: gives the command for a port; may raise LaunchError.
         health: asks the engine's own health route.
         port: the engine's port, the same for every restart.
-        on_state: told every change: loading, ready, down.
-        on_progress: told about once a second while loading: seconds so far, the last log line.
+        on_state: told every change: loading, ready, down. May be set later.
+        on_progress: told about once a second while loading: seconds so far, the last log line. May be set later.
         poll: seconds between questions while loading. grace: seconds from SIGTERM to SIGKILL.
 
     Attributes:
         state: the last word on the process. restarts: starts after the first.
         deployment_time: seconds from the last start to its readiness; None until then.
         pid: of the running process.
+        failed_first: why the first start never came to readiness; None while it is under way, and where it did.
     """
 
     def __init__(
@@ -111,10 +120,12 @@ class Supervisor:
         self.restarts = 0
         self.deployment_time: float | None = None
         self.pid: int | None = None
+        self.failed_first: str | None = None
+        self._first_over = asyncio.Event()
         self._command_for = command_for
         self._health = health
-        self._on_state = on_state
-        self._on_progress = on_progress
+        self.on_state = on_state
+        self.on_progress = on_progress
         self._poll = poll
         self._grace = grace
         self._backoff = backoff
@@ -125,7 +136,7 @@ class Supervisor:
 
     @property
     def log(self) -> tuple[str, ...]:
-        """The last lines that the engine wrote, oldest first, over its restarts."""
+        """The last lines that the engine wrote since its last start, oldest first."""
         return tuple(self._log)
 
     def start(self) -> None:
@@ -144,9 +155,19 @@ class Supervisor:
                 raise LaunchError(f"{self.name}: {self.state.why}")
             await self._changed.wait()
 
+    async def first_load(self) -> str | None:
+        """Wait for the end of the first start: None when it was ready, else why it failed (`failed_first`)."""
+        await self._first_over.wait()
+        return self.failed_first
+
     async def changed(self) -> None:
         """Wait for the next change of `state`."""
         await self._changed.wait()
+
+    def kill(self) -> None:
+        """End the process at once, with what it started, for it hangs. It is started again."""
+        if self._process is not None and not self._process.ended.done():
+            self._process.signal_group(signal.SIGKILL)
 
     def is_gone(self) -> bool:
         """Whether no process runs now. Exact: asks the kernel rather than what was last heard."""
@@ -166,29 +187,44 @@ class Supervisor:
     async def _run(self) -> None:
         pause = self._backoff[0]
         while True:
-            self._say(Health("loading", "starting"))
             began = time.monotonic()
             try:
-                why = await self._one()
-            except (OSError, LaunchError) as error:
+                why = await self._one(self._command_for(self.port))
+            except LaunchError as error:  # what is missing will not come by asking often
+                self._fail(f"cannot be started: {error}")
+                await asyncio.sleep(self._backoff[1])
+                continue
+            except OSError as error:
                 why = f"cannot be started: {error}"
             if self.deployment_time and time.monotonic() - began - self.deployment_time > self._backoff[1]:
                 pause = self._backoff[0]
-            self._say(Health("down", why))
+            self._fail(why)
             await asyncio.sleep(pause)
             pause = min(2 * pause, self._backoff[1])
             self.restarts += 1
 
-    async def _one(self) -> str:
+    def _fail(self, why: str) -> None:
+        if not self._first_over.is_set():
+            self.failed_first = why
+            self._first_over.set()
+        self._say(Health("down", why))
+
+    async def _one(self, made: Command) -> str:
         """Run one process from start to end; returns how it ended."""
+        self._say(Health("loading", "starting"))
+        self._log.clear()
         self.deployment_time = None
-        made = self._command_for(self.port)
         began = time.monotonic()
-        process = await spawn(made.argv, made.env, self._log)
+        try:
+            process = await spawn(made.argv, made.env, self._log, made.descriptors)
+        finally:
+            for descriptor in made.descriptors:
+                os.close(descriptor)
         self._process, self.pid = process, process.pid
         try:
             if await self._until_ready(process.ended, began):
                 self.deployment_time = time.monotonic() - began
+                self._first_over.set()
                 self._say(Health("ready"))
             code = await asyncio.shield(process.ended)
         except asyncio.CancelledError:
@@ -220,16 +256,16 @@ class Supervisor:
             so_far = time.monotonic() - began
             if so_far - told >= 1:
                 told = so_far
-                self._on_progress(so_far, self._log[-1] if self._log else "")
+                self.on_progress(so_far, self._log[-1] if self._log else "")
             await asyncio.wait({ended}, timeout=self._poll)
         return False
 
     def _how(self, code: int) -> str:
-        """How the process ended, with its last words."""
+        """How the process ended, and what it said of that."""
         names = {known.value: known.name for known in signal.Signals}
         how = f"was ended by {names.get(-code, -code)}" if code < 0 else f"ended with exit code {code}"
-        last = " | ".join(list(self._log)[-3:])
-        return f"{how}; its last words: {last}" if last else how
+        said = last_words(self.log, was_ready=self.deployment_time is not None)
+        return f"{how}; {said}" if said else how
 
     def _say(self, health: Health) -> None:
         if health == self.state:
@@ -237,4 +273,4 @@ class Supervisor:
         self.state = health
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
-        self._on_state(health)
+        self.on_state(health)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -23,7 +24,7 @@ __all__ = ["Launch", "check_gguf", "command", "default_threads", "find_binary", 
 _SERVER = Path(__file__).with_name("xllamacpp_server.py")
 _HELP = (
     "llama.cpp's server is not installed: neither a `llama-server` on PATH nor the package `xllamacpp`. "
-    "Install one: `pip install 'enginehouse[embedded]'`, or llama.cpp itself"
+    "Install one: `{python} -m pip install xllamacpp`, or llama.cpp itself"
 )
 
 
@@ -69,7 +70,7 @@ def command(launch: Launch, port: int, api_key: str) -> Command:
         raise LaunchError(f"there is no chat template {launch.chat_template}")
     binary = find_binary(launch.binary)
     if binary is None and not has_xllamacpp():
-        raise LaunchError(_HELP)
+        raise LaunchError(_HELP.format(python=shlex.quote(sys.executable)))
     if binary is None and launch.arguments:
         raise LaunchError("`arguments` are for a llama-server binary, and there is none on PATH; name it as `binary`")
     threads = launch.threads or default_threads()

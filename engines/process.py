@@ -82,11 +82,13 @@ class Process(asyncio.SubprocessProtocol):
         self._log.extend(line[:_LINE].decode("utf-8", "replace").rstrip() for line in lines if line.strip())
 
 
-async def spawn(argv: Sequence[str], env: Mapping[str, str], log: collections.deque[str]) -> Process:
+async def spawn(
+    argv: Sequence[str], env: Mapping[str, str], log: collections.deque[str], descriptors: Sequence[int] = ()
+) -> Process:
     """Start a program that dies with this process. Its output goes to `log`, line by line.
 
-    `env` is added to the environment. Raises OSError where no process can be made; a program that is not there ends
-    at once with exit code 1, and says so.
+    `env` is added to the environment; `descriptors` are open files that it inherits under the same numbers. Raises
+    OSError where no process can be made; a program that is not there ends at once with exit code 1, and says so.
     """
     _, process = await asyncio.get_running_loop().subprocess_exec(
         lambda: Process(log),
@@ -96,6 +98,7 @@ async def spawn(argv: Sequence[str], env: Mapping[str, str], log: collections.de
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env={**os.environ, **env},
+        pass_fds=tuple(descriptors),
         start_new_session=True,
     )
     return process

@@ -2,6 +2,7 @@
 
 Nothing that has a meaning is dropped silently: a field is honoured, translated to the same meaning, or refused with
 `Unsupported` and its name. Fields without an effect on the answer are left out where the engine would refuse them.
+Fields that no engine's contract knows go to engines that ignore such fields, and are refused before those that do not.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ _DEFAULTS: dict[str, frozenset[bytes]] = {
     "best_of": frozenset({b"1"}),
     "detokenize": frozenset({b"true"}),
     "dimensions": frozenset(),
+    "function_call": frozenset({b'"none"', b'"auto"'}),
     "guided_choice": frozenset(),
     "include_reasoning": frozenset({b"true"}),
     "length_penalty": frozenset({b"1", b"1.0"}),
@@ -35,6 +37,7 @@ _DEFAULTS: dict[str, frozenset[bytes]] = {
     "n_predict": frozenset(),
     "parallel_tool_calls": frozenset({b"true"}),
     "prompt_logprobs": frozenset({b"false"}),
+    "repeat_penalty": frozenset({b"1", b"1.0"}),
     "repetition_penalty": frozenset({b"1", b"1.0"}),
     "seed": frozenset(),
     "skip_special_tokens": frozenset({b"true"}),
@@ -46,6 +49,7 @@ _DEFAULTS: dict[str, frozenset[bytes]] = {
     "truncate_prompt_tokens": frozenset(),
     "typical_p": frozenset({b"1", b"1.0"}),
     "modalities": frozenset({b'["text"]'}),
+    "verbosity": frozenset({b'"medium"'}),
 }
 _ZERO = frozenset({b"false", b"0", b"0.0"})
 _TOKEN_IDS = re.compile(rb"\[\s*[\[\d-]").match
@@ -201,7 +205,7 @@ def _check_fields(fields: Fields, call: Call, dialect: Dialect) -> None:
                     code="unsupported_parameter",
                 )
             del fields[name]
-        elif accepted is not None and name not in accepted:
+        elif accepted is not None and name not in accepted and (dialect.ignores is None or name in dialect.ignores):
             if not _without_effect(name, fields[name]):
                 raise _unsupported(dialect, name, f"has no parameter {name} for {call.kind}")
             del fields[name]

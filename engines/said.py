@@ -9,7 +9,7 @@ import msgspec
 
 from engines.rawjson import UNREADABLE
 
-__all__ = ["Said", "excerpt", "read_error", "safe"]
+__all__ = ["Said", "excerpt", "lacks_route", "read_error", "safe"]
 
 _MESSAGE_LIMIT = 500
 _BODY_LIMIT = 1 << 20
@@ -58,6 +58,12 @@ def read_error(body: bytes) -> Said | None:
     except UNREADABLE:
         return None
     return _read(data)
+
+
+def lacks_route(body: bytes) -> bool:
+    """Whether a 404 with this body speaks of the path, as web frameworks say it, and not of a model."""
+    said = read_error(body)
+    return said is None or said.message.strip().lower() in ("not found", "file not found")
 
 
 def _read(data: Any, depth: int = 0) -> Said | None:

@@ -32,6 +32,7 @@ from gateway.contract import House, Pool, Served
 from gateway.decisions import RecentCalls
 from gateway.errors import redact
 from gateway.fleet import Fleet
+from gateway.launches import none_came_up
 from gateway.log import Logger, configure
 from gateway.metrics import Metrics
 from gateway.serve import Line
@@ -55,7 +56,7 @@ class Gateway:
         clock: the one monotonic clock of the house.
 
     Attributes:
-        pools: by public model name. supervisors: the launched engines, by endpoint name.
+        pools: by public model name. supervisors: the engines that run in processes of ours, by endpoint name.
     """
 
     def __init__(self, config: Config, log: Logger, clock: Callable[[], float] = time.monotonic) -> None:
@@ -94,10 +95,10 @@ class Gateway:
             with contextlib.suppress(LaunchError):
                 await supervisor.ready()
         await self._fleet.seen()
+        now = self._clock()
+        states = {name: state for pool in self.pools.values() for name, state in pool.router.states(now).items()}
         return {
-            name: health.why or health.state
-            for name, health in self._fleet.last.items()
-            if health.state not in ("ready", "degraded")
+            name: self._fleet.last[name].why or state.health for name, state in states.items() if not state.eligible
         }
 
     @contextlib.asynccontextmanager
@@ -127,14 +128,17 @@ class Gateway:
         return None if supervisor is None else supervisor.state
 
     def _pool(self, config: PoolConfig) -> Pool:
+        built = {endpoint.name: self._engine(config, endpoint) for endpoint in config.endpoints}
         router = Router(
-            [_routed(endpoint) for endpoint in config.endpoints], policy=config.policy, seed=secrets.randbits(32)
+            [_routed(endpoint, built[endpoint.name]) for endpoint in config.endpoints],
+            policy=config.policy,
+            seed=secrets.randbits(32),
         )
         return Pool(
             model=config.model,
             router=router,
             waiting=Waiting(router, self._clock),
-            engines={endpoint.name: self._engine(config, endpoint) for endpoint in config.endpoints},
+            engines=built,
             policy=config.policy,
             allowed_policies=frozenset(config.policies) | {config.policy},
             commit_after=config.commit_after,
@@ -147,7 +151,11 @@ class Gateway:
 
     def _engine(self, pool: PoolConfig, config: EndpointConfig) -> engines.Engine:
         if config.launch is None:
-            return engines.build(config.engine, config.name, config.raw())
+            engine = engines.build(config.engine, config.name, config.raw())
+            own = getattr(engine, "supervisor", None)
+            if isinstance(own, Supervisor):  # a process of its own, watched like those that are launched here
+                self._watch(pool, config, own)
+            return engine
         # The engine answers to this gateway alone: loopback, a port of its own, and a key that nobody else knows.
         port, key = free_port(), secrets.token_urlsafe(24)
         raw = {**config.raw(f"http://127.0.0.1:{port}"), "api_key": key}
@@ -157,12 +165,15 @@ class Gateway:
             partial(command, config.engine, config.launch, api_key=key),
             engine.probe,
             port=port,
-            on_state=partial(self._launched, pool.model, config.name),
-            on_progress=partial(self._loading, config.name),
         )
         engine.is_gone = supervisor.is_gone  # type: ignore[attr-defined]
-        self.supervisors[config.name] = supervisor
+        self._watch(pool, config, supervisor)
         return engine
+
+    def _watch(self, pool: PoolConfig, config: EndpointConfig, supervisor: Supervisor) -> None:
+        supervisor.on_state = partial(self._launched, pool.model, config.name)
+        supervisor.on_progress = partial(self._loading, config.name)
+        self.supervisors[config.name] = supervisor
 
     def _launched(self, model: str, endpoint: str, health: Health) -> None:
         pool, supervisor = self.pools[model], self.supervisors[endpoint]
@@ -181,10 +192,10 @@ class Gateway:
         self.log.event("launch_waiting", endpoint=endpoint, seconds=round(seconds, 1), last_line=line)
 
 
-def _routed(config: EndpointConfig) -> Endpoint:
+def _routed(config: EndpointConfig, engine: engines.Engine) -> Endpoint:
     tags = config.tags | ({config.source} if config.source else set())
     limits = config.limits
-    slots = getattr(config.launch, "slots", None)
+    slots = getattr(config.launch, "slots", None) or getattr(engine, "slots", None)
     if slots is not None and limits.max_concurrency is None:
         # What we start ourselves we know: more calls than slots would only wait inside the engine. Its context is left
         # to the engine's own exact count, for ours is an estimate.
@@ -207,25 +218,34 @@ def run(config: Config, out: TextIO = sys.stdout, err: TextIO = sys.stderr) -> i
     pretty = {"auto": None, "console": True, "json": False}[config.log.format]
     log = configure(config.log.level, err, redact, pretty=pretty)
     try:
-        server.run(_serve(config, log, sockets, out))
+        return server.run(_serve(config, log, sockets, out, err))
     except SystemExit:  # the lifespan's start failed, and its error is in the log
         return 1
     finally:
         log.close()
-    return 0
 
 
-async def _serve(config: Config, log: Logger, sockets: list[socket.socket], out: TextIO) -> None:
+async def _serve(config: Config, log: Logger, sockets: list[socket.socket], out: TextIO, err: TextIO) -> int:
+    """Serve to the end; the exit code."""
     gateway = Gateway(config, log)
     announcing: list[asyncio.Task[None]] = []
-    cut_off = 0
+    stop = asyncio.Event()
+    cut_off, fault = 0, ""
 
     def say(text: str) -> None:
         print(text, file=out, flush=True)
 
     def listening(addresses: list[tuple[str, int]]) -> None:
         say(loading(config))
-        announcing.append(asyncio.get_running_loop().create_task(_announce(gateway, addresses[0][1], say)))
+        announcing.append(asyncio.get_running_loop().create_task(announce(addresses[0][1])))
+
+    async def announce(port: int) -> None:
+        nonlocal fault
+        fault = await none_came_up(config, gateway.supervisors) or ""
+        if fault:
+            stop.set()
+        else:
+            await _announce(gateway, port, say)
 
     def stopping() -> None:
         for task in announcing:
@@ -239,13 +259,18 @@ async def _serve(config: Config, log: Logger, sockets: list[socket.socket], out:
 
     await server.serve_until_stopped(
         server.uvicorn_config(gateway.app),
+        stop=stop,
         sockets=sockets,
         listening=listening,
         stopping=stopping,
         cut=cut,
         patience=PATIENCE,
     )
+    if fault:
+        print(f"enginehouse: nothing can be served: {fault}", file=err, flush=True)
+        return 2
     say(f"Stopped; {_calls(cut_off)} cut off." if cut_off else "Stopped.")
+    return 0
 
 
 async def _announce(gateway: Gateway, port: int, say: Callable[[str], None]) -> None:

@@ -2,14 +2,19 @@
 
 A key has 256 random bits, so a plain SHA-256 of it cannot be searched; the presented key is hashed and its digest
 looked up, which takes the same time whatever the key's content is.
+
+A ring that was loaded from a file follows the file: a key that is added or taken out counts within a second.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
+import os
 import re
 import secrets
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -17,11 +22,14 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from gateway.contract import Keys
-from gateway.errors import Unauthorized
+from gateway.errors import Forbidden, Unauthorized
 
-__all__ = ["KeyEntry", "KeyFileError", "KeyRing", "authorize", "hash_key", "make_key"]
+__all__ = ["KeyEntry", "KeyFileError", "KeyRing", "authorize", "authorize_admin", "hash_key", "make_key"]
+
+logger = logging.getLogger(__name__)
 
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
+_LOOK_EVERY = 1.0  # seconds
 _HINT = "write `sha256:` and the key's SHA-256 in hex, or let `enginehouse keys add NAME` make a key and its entry"
 
 
@@ -30,10 +38,11 @@ class KeyFileError(ValueError):
 
 
 class KeyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One line of a key file. `hash` is `sha256:` and 64 hex digits."""
+    """One line of a key file. `hash` is `sha256:` and 64 hex digits. `admin`: the key opens `/admin`, too."""
 
     name: str
     hash: str
+    admin: bool = False
 
 
 class KeyRing:
@@ -41,13 +50,19 @@ class KeyRing:
 
     Args:
         entries: names and hashes, both unique.
+        clock: monotonic seconds.
 
     Raises:
         KeyFileError: an entry is not usable.
     """
 
-    def __init__(self, entries: list[KeyEntry]) -> None:
+    def __init__(self, entries: list[KeyEntry], clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._file: Path | None = None
+        self._seen: tuple[int, ...] | None = None
+        self._looked = 0.0
         self._names: dict[bytes, str] = {}
+        self._admins = frozenset(entry.name for entry in entries if entry.admin)
         for index, entry in enumerate(entries):
             where = f"keys[{index}]"
             if not entry.name.strip():
@@ -62,12 +77,13 @@ class KeyRing:
             self._names[digest] = entry.name
 
     @classmethod
-    def load(cls, path: Path) -> KeyRing:
-        """Read a YAML file `keys: [{name, hash}, ...]`.
+    def load(cls, path: Path, clock: Callable[[], float] = time.monotonic) -> KeyRing:
+        """Read a YAML file `keys: [{name, hash, admin?}, ...]`, and follow its changes from then on.
 
         Raises:
             KeyFileError: it is not there, not YAML, or not a key file.
         """
+        seen = _stamp(path)  # before it is read: a change meanwhile is then seen later
         try:
             data = YAML(typ="safe", pure=True).load(path.read_text("utf-8"))
         except OSError as error:
@@ -84,15 +100,44 @@ class KeyRing:
             try:
                 entries.append(msgspec.convert(item, KeyEntry))
             except msgspec.ValidationError:
-                raise KeyFileError(f"{path}: keys[{index}]: must be {{name: text, hash: text}}; {_HINT}") from None
+                raise KeyFileError(
+                    f"{path}: keys[{index}]: must be {{name: text, hash: text}} and may say admin: true; {_HINT}"
+                ) from None
         try:
-            return cls(entries)
+            ring = cls(entries, clock)
         except KeyFileError as error:
             raise KeyFileError(f"{path}: {error}") from None
+        ring._file, ring._seen, ring._looked = path, seen, clock()
+        return ring
 
     def name(self, presented: str) -> str | None:
         """The name of the key that `presented` is, None where it is none of ours."""
+        self._follow()
         return self._names.get(_digest(presented))
+
+    def is_admin(self, name: str) -> bool:
+        """Whether the key of this name opens `/admin`."""
+        return name in self._admins
+
+    def _follow(self) -> None:
+        """Look at most once a second whether the file has changed. One that is of no use changes nothing.
+
+        Reading takes about half a millisecond a key, on the loop, once for each change.
+        """
+        if self._file is None or (now := self._clock()) - self._looked < _LOOK_EVERY:
+            return
+        self._looked = now
+        seen = _stamp(self._file)
+        if seen == self._seen:
+            return
+        self._seen = seen
+        try:
+            new = KeyRing.load(self._file, self._clock)
+        except KeyFileError as error:
+            logger.warning("the key file has changed and is of no use; the keys read before stay: %s", error)
+            return
+        self._names, self._admins = new._names, new._admins
+        logger.info("the key file has changed; %d keys are known now", len(self._names))
 
 
 def make_key() -> tuple[str, str]:
@@ -126,6 +171,28 @@ def authorize(keys: Keys | None, headers: Mapping[str, str]) -> str | None:
     if name is None:
         raise Unauthorized("The API key is not known here. Ask this gateway's operator for one.")
     return name
+
+
+def authorize_admin(keys: Keys | None, headers: Mapping[str, str]) -> str | None:
+    """As `authorize`, for what only operators may see.
+
+    Raises:
+        Unauthorized: as there.
+        Forbidden: the key is one of ours and not marked `admin: true`.
+    """
+    name = authorize(keys, headers)
+    if keys is not None and name is not None and not keys.is_admin(name):
+        raise Forbidden("This needs a key that the gateway's operator marked `admin: true`.")
+    return name
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    """What changes with a file's content, None where it cannot be looked at."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _digest(plain: str) -> bytes:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 
 from gateway.config import Config
+from gateway.default import MODEL
 
 __all__ = ["banner", "base_url", "curl_line", "loading", "python_snippet"]
 
@@ -34,12 +36,22 @@ def banner(config: Config, base_url: str) -> str:
     model = config.pools[0].model
     lines = ["", "Enginehouse is ready.", "", f"  base URL  {base_url}"]
     lines += [f"  {'model ' if not n else '      '}    {pool.model}" for n, pool in enumerate(config.pools)]
+    if model == MODEL:
+        lines += [
+            "            (135M parameters: a toy, to show that it works; serve yours: enginehouse serve MODEL.gguf)"
+        ]
     if keyed:
         lines += [f"  API key   one from {config.auth.keys}; the examples read ${KEY_VARIABLE}"] if config.auth else []
     else:
         lines += ["  API key   none needed"]
     lines += ["", "Try it with curl:", "", curl_line(base_url, model, keyed)]
-    lines += ["", "or with Python (pip install openai):", "", python_snippet(base_url, model, keyed), ""]
+    lines += [
+        "",
+        f"or with Python ({shlex.quote(sys.executable)} -m pip install openai):",
+        "",
+        python_snippet(base_url, model, keyed),
+        "",
+    ]
     return "\n".join(lines)
 
 

@@ -12,10 +12,12 @@ import click
 import msgspec
 
 from engines.launch import LaunchError
-from gateway.config import Config, ConfigError, check, load, missing_files
+from gateway.config import Config, ConfigError, Endpoint, check, load
 from gateway.config_schema import schema
 from gateway.default import default_config
 from gateway.key_file import KeyFileProblem, add_key
+from router import Endpoint as RoutedEndpoint
+from router.ranks import on_cpu
 
 __all__ = ["main"]
 
@@ -64,13 +66,15 @@ def config_group() -> None:
 @config_group.command("check")
 @click.argument("file", type=click.Path(path_type=Path))
 def check_command(file: Path) -> None:
-    """Say everything that is wrong with FILE, or what it would serve."""
+    """Say everything that is wrong with FILE, or what it would serve, and what routing takes each endpoint for."""
+    if file.suffix.lower() == ".gguf":
+        raise Fault(f"{file} is a model and not a configuration; serve it with `enginehouse serve {file}`")
     try:
-        config = _loaded(file)
+        config = load(file, files=True)
     except ConfigError as error:
         raise Fault(_told(error)) from None
     for pool in config.pools:
-        named = ", ".join(f"{endpoint.name} ({endpoint.engine})" for endpoint in pool.endpoints)
+        named = ", ".join(f"{endpoint.name} ({endpoint.engine}, {_place(endpoint)})" for endpoint in pool.endpoints)
         click.echo(f"{pool.model}: policy {pool.policy}; {named}")
     click.echo(f"{file} is good.")
 
@@ -94,13 +98,17 @@ def keys_group() -> None:
 @keys_group.command("add")
 @click.argument("name")
 @click.option("--file", default="keys.yaml", show_default=True, type=click.Path(path_type=Path), help="The key file.")
-def keys_add(name: str, file: Path) -> None:
-    """Make an API key for NAME and add its hash to the key file. The key is shown once."""
+@click.option("--admin", is_flag=True, help="The key may read /admin, too.")
+def keys_add(name: str, file: Path, admin: bool) -> None:
+    """Make an API key for NAME and add its hash to the key file. The key is shown once.
+
+    A gateway that runs with the file takes the key within a second.
+    """
     try:
-        key = add_key(file, name)
+        key = add_key(file, name, admin)
     except KeyFileProblem as error:
         raise Fault(str(error)) from None
-    click.echo(f"The key of {name}, shown only now ({file} keeps but its hash):", err=True)
+    click.echo(f"The key of {name}, shown only now ({file} keeps only its hash):", err=True)
     click.echo(key)
 
 
@@ -110,18 +118,16 @@ def _configuration(what: Path | None, host: str | None, port: int | None) -> Con
         if what is not None and what.suffix.lower() != ".gguf":
             raise LaunchError(f"{what} is neither a configuration (.yaml) nor a model (.gguf)")
         return default_config(what, host or "127.0.0.1", 8080 if port is None else port)
-    config = _loaded(what)
+    config = load(what, files=True)
     changed = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
     config = msgspec.structs.replace(config, listen=msgspec.structs.replace(config.listen, **changed))
     check(config)
     return config
 
 
-def _loaded(file: Path) -> Config:
-    config = load(file)
-    if missing := missing_files(config):
-        raise ConfigError(missing, str(file))
-    return config
+def _place(endpoint: Endpoint) -> str:
+    """Where routing takes it to run."""
+    return "cpu" if on_cpu(RoutedEndpoint(name=endpoint.name, engine=endpoint.engine, tags=endpoint.tags)) else "gpu"
 
 
 def _told(error: ConfigError) -> str:

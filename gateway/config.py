@@ -23,6 +23,7 @@ import msgspec
 from engines.contract import Limits
 from engines.paths import FileName
 from gateway import config_rules
+from gateway.auth import KeyFileError, KeyRing
 from gateway.config_check import Checker
 from gateway.config_endpoint import Endpoint, decode_endpoint
 from gateway.config_text import ConfigError, KeyPath, Problem, read
@@ -42,7 +43,6 @@ __all__ = [
     "SloMs",
     "check",
     "load",
-    "missing_files",
     "parse",
 ]
 
@@ -67,7 +67,7 @@ class Listen(msgspec.Struct, frozen=True):
 class Auth(msgspec.Struct, frozen=True):
     """`keys`: the file that `enginehouse keys add` writes."""
 
-    keys: FileName
+    keys: Annotated[FileName, msgspec.Meta(extra={"right": "make it with `enginehouse keys add NAME --file FILE`"})]
 
 
 class RequestLimits(msgspec.Struct, frozen=True):
@@ -129,8 +129,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     log: Log = Log()
 
 
-def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None) -> Config:
+def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None, *, files: bool = False) -> Config:
     """Read and check a file; variables come from `environ` (the process's environment).
+
+    Args:
+        files: look also whether what the file names is there and of use: keys, models, programs.
 
     Raises:
         ConfigError: with everything that is wrong.
@@ -143,23 +146,22 @@ def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None)
     except OSError as error:
         raise ConfigError([Problem("", f"cannot be read: {error.strerror}")], str(file)) from None
     try:
-        return parse(text, file.resolve().parent, environ)
+        return parse(text, file.resolve().parent, environ, files=files)
     except ConfigError as error:
         error.source = str(file)
         raise
 
 
-def parse(text: str, folder: Path, environ: Mapping[str, str] | None = None) -> Config:
+def parse(text: str, folder: Path, environ: Mapping[str, str] | None = None, *, files: bool = False) -> Config:
     """Check the text of a file that stands in `folder`. Raises ConfigError as `load` does."""
     source = read(text, os.environ if environ is None else environ)
-    checker = Checker(source.places, folder, {Endpoint: decode_endpoint})
+    checker = Checker(source.places, folder, {Endpoint: decode_endpoint, Auth: _decode_auth}, files)
     checker.problems += source.problems
     if source.value is None:
         raise ConfigError([Problem("", "the file is empty", "it needs `pools:`, a list of models and their endpoints")])
     _refuse_switch_words(checker)
     config = checker.struct(_without_later(checker, source.value, ()), Config, ())
-    if config is not msgspec.UNSET:
-        config_rules.apply(config, checker)
+    config_rules.apply(source.value, checker)
     if checker.problems:
         found = sorted(checker.problems, key=lambda problem: problem.line or 0)
         raise ConfigError(list(dict.fromkeys(found)))
@@ -174,22 +176,20 @@ def check(config: Config) -> None:
         ConfigError: with everything that is wrong.
     """
     checker = Checker({}, Path())
-    config_rules.apply(config, checker)
+    config_rules.apply(msgspec.to_builtins(config), checker)
     if checker.problems:
         raise ConfigError(checker.problems)
 
 
-def missing_files(config: Config) -> list[Problem]:
-    """The files that the configuration names and that are not there. Apart from `load`, which reads but one file."""
-    named: list[tuple[str, str, str]] = []
-    if config.auth:
-        named.append(("auth.keys", config.auth.keys, "make it with `enginehouse keys add NAME --file FILE`"))
-    for p, pool in enumerate(config.pools):
-        for e, endpoint in enumerate(pool.endpoints):
-            model = getattr(endpoint.launch, "model", None)
-            if isinstance(model, str):
-                named.append((f"pools[{p}].endpoints[{e}].launch.model", model, "give the path of a GGUF file"))
-    return [Problem(path, f"there is no file {name}", right) for path, name, right in named if not os.path.isfile(name)]
+def _decode_auth(checker: Checker, value: Any, path: KeyPath) -> Any:
+    """`auth:`, with a look into the key file."""
+    auth = checker.struct(value, Auth, path)
+    if checker.files and auth is not msgspec.UNSET:
+        try:
+            KeyRing.load(Path(auth.keys))
+        except KeyFileError as error:
+            checker.report((*path, "keys"), str(error))
+    return auth
 
 
 def _refuse_switch_words(checker: Checker) -> None:

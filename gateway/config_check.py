@@ -33,6 +33,7 @@ class Checker:
         places: where each value stands in the file.
         folder: what relative file names are relative to.
         special: how to decode certain struct types, in place of field by field.
+        files: look whether the files that are named are there.
     """
 
     def __init__(
@@ -40,10 +41,12 @@ class Checker:
         places: Mapping[KeyPath, Place],
         folder: Path,
         special: Mapping[type, Callable[[Checker, Any, KeyPath], Any]] = types.MappingProxyType({}),
+        files: bool = False,
     ) -> None:
         self.places = places
         self.folder = folder
         self.special = special
+        self.files = files
         self.problems: list[Problem] = []
 
     def report(self, path: KeyPath, what: str, right: str = "") -> None:
@@ -68,7 +71,7 @@ class Checker:
             items = [self.decode(one, item, (*path, position)) for position, one in enumerate(value)]
             return UNSET if UNSET in items else origin(items)
         if value is not None and isinstance(value, str) and meta.get("path"):
-            return self._file(value, meta["path"])
+            return self._file(value, meta, path)
         return self._leaf(value, wanted, path)
 
     def struct(self, value: Any, wanted: type[msgspec.Struct], path: KeyPath) -> Any:
@@ -137,14 +140,20 @@ class Checker:
             elif value is None:
                 self.report(path, "is empty", f"give {right}, or leave the key out")
             else:
-                self.report((*path, *_steps(step[1] if step else "")), "is not of the right kind", f"give {right}")
+                self.report((*path, *_steps(step[1] if step else "")), "is not valid", f"give {right}")
             return UNSET
 
-    def _file(self, value: str, rule: str) -> str:
-        """A file name, absolute. A `command` without a slash is looked up on PATH later and stays as it is."""
-        if rule == "command" and "/" not in value:
+    def _file(self, value: str, meta: Mapping[str, Any], path: KeyPath) -> Any:
+        """A file name, absolute. A `command` without a slash is looked up on PATH later and stays as it is, and so does
+        a `model` that is the name of one and no path."""
+        rule = meta["path"]
+        if (rule == "command" and "/" not in value) or (rule == "model" and not value.startswith((".", "/", "~"))):
             return value
-        return os.path.normpath(self.folder / os.path.expanduser(value))
+        name = os.path.normpath(self.folder / os.path.expanduser(value))
+        if self.files and value and not os.path.isfile(name):
+            self.report(path, f"there is no file {name}", meta.get("right", "names are relative to this file's folder"))
+            return UNSET
+        return name
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -172,7 +181,7 @@ def describe(wanted: Any) -> str:
     if isinstance(info, inspect.StrType):
         return "text" + (f" of the form {info.pattern}" if info.pattern else "")
     if isinstance(info, inspect.ListType | inspect.VarTupleType | inspect.SetType | inspect.FrozenSetType):
-        return f"a list; each item {describe(info.item_type)}"
+        return f"a list whose items are {describe(info.item_type)}"
     if isinstance(info, inspect.StructType | inspect.DictType):
         return "keys and values"
     return "another value"

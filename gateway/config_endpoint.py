@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import UNSET
@@ -32,7 +33,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: unique over all pools; a label in metrics.
         engine: the engine's kind.
-        url: where it runs; None where `launch` says how to start it.
+        url: where it runs; None where `launch` says how to start it, or the engine runs in the gateway's own process
+            or a worker of it, and so has no address.
         launch: how to start it, as that engine's own launch struct.
         tags: free words; "gpu" and "cpu" mean something to policies. `source: hf` adds "hf".
         cost_per_hour: in any one currency.
@@ -51,7 +53,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     def raw(self, url: str | None = None) -> dict[str, Any]:
         """The options for `engines.build`, with the address: the configured one, or that of the launched engine."""
-        return {**self.options, "url": url or self.url}
+        address = url or self.url
+        return {**self.options, "url": address} if address else dict(self.options)
 
 
 def common_fields() -> dict[str, Any]:
@@ -81,7 +84,8 @@ def decode_endpoint(checker: Checker, value: Any, path: KeyPath) -> Any:
     if "name" not in value:
         checker.report((*path, "name"), "is missing", "give a word that is unique over all pools")
         known["name"] = UNSET
-    known |= _where(checker, value, kind, path)
+    known |= _where(checker, value, kind, path) if "url" in options else _nowhere(checker, value, kind, path)
+    _check_base(checker, value.get("url"), path)
     known["options"] = _options(checker, value, options_type, path)
     return checker.make(Endpoint, known, path)
 
@@ -104,7 +108,33 @@ def _where(checker: Checker, value: dict[str, Any], kind: str, path: KeyPath) ->
     if launch_type is None:
         checker.report((*path, "launch"), f"{kind} cannot be started by this version", "start it yourself, give `url`")
         return {"launch": UNSET}
-    return {"launch": checker.struct(value["launch"], launch_type, (*path, "launch"))}
+    made = checker.struct(value["launch"], launch_type, (*path, "launch"))
+    if checker.files and made is not UNSET:
+        try:
+            launch.command(kind, made, 1, "")  # says now what would fail later
+        except launch.LaunchError as error:
+            checker.report((*path, "launch"), str(error))
+    return {"launch": made}
+
+
+def _check_base(checker: Checker, url: Any, path: KeyPath) -> None:
+    """Refuse the address of an engine's API in place of its own: `/v1` would be asked for twice, in vain."""
+    try:
+        steps = urlsplit(url).path.split("/") if isinstance(url, str) else []
+    except ValueError:  # its own check says so
+        return
+    if "v1" in steps:
+        checker.report((*path, "url"), "holds /v1, which the gateway adds itself", "give it without: http://HOST:PORT")
+
+
+def _nowhere(checker: Checker, value: dict[str, Any], kind: str, path: KeyPath) -> dict[str, Any]:
+    """Check that nothing says where the engine is: it has no address."""
+    for key in ("url", "launch"):
+        if value.get(key) is not None:
+            checker.report(
+                (*path, key), f"means nothing for {kind}, which the gateway runs itself", "leave the key out"
+            )
+    return {"url": None}
 
 
 def _options(checker: Checker, value: dict[str, Any], options_type: type[msgspec.Struct], path: KeyPath) -> Any:

@@ -65,6 +65,9 @@ def _endpoint(kind: str, parts: dict[str, Any]) -> dict[str, Any]:
     }
     required = ["name", "engine", *(name for name in options.get("required", ()) if name != "url")]
     made = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    if "url" not in options["properties"]:  # the gateway runs it itself
+        del properties["url"]
+        return made
     properties["url"] = {"type": "string"}
     if launch_type:
         properties["launch"] = {"$ref": _REF.format(name=f"launch_{kind}")}

@@ -97,14 +97,20 @@ def read(text: str, environ: Mapping[str, str]) -> Text:
         return Text(_replace(value, (), environ, places, problems), places, problems)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise ConfigError([Problem("", _syntax(error), line=mark.line + 1 if mark else None)]) from None
+        raise ConfigError([Problem("", _syntax(error, text), line=mark.line + 1 if mark else None)]) from None
     except (YAMLError, ValueError, RecursionError) as error:
         raise ConfigError([Problem("", f"this is not YAML that can be read ({type(error).__name__})")]) from None
 
 
-def _syntax(error: MarkedYAMLError) -> str:
+def _syntax(error: MarkedYAMLError, text: str) -> str:
     what = " ".join(str(part) for part in (error.context, error.problem) if part)
-    hint = "; between { } and [ ] put quotes around ${...}" if "while parsing a flow" in what else ""
+    marks = [mark.line for mark in (error.context_mark, error.problem_mark) if mark]
+    about = text.splitlines()[min(marks, default=0) : max(marks, default=-1) + 1]
+    hint = ""
+    if "'\\t'" in what:
+        hint = "; indent with spaces, YAML takes no tabs there"
+    elif "while parsing a flow" in what and any(_VARIABLE.search(line) for line in about):
+        hint = "; between { } and [ ] put quotes around ${...}"
     return f"this is not valid YAML: {what or 'cannot be parsed'}{hint}"
 
 

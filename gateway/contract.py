@@ -197,6 +197,9 @@ class Keys(Protocol):
     def name(self, presented: str) -> str | None:
         """The name of the key that `presented` is, None where it is none of ours. Constant time in its content."""
 
+    def is_admin(self, name: str) -> bool:
+        """Whether the key of this name opens `/admin`, too."""
+
 
 class Decisions(Protocol):
     """The last decisions, by the gateway's call id and by the client's request id. Bounded."""

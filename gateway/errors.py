@@ -4,6 +4,7 @@
       BadRequest            the request cannot mean anything, or asks for what is not allowed
       BrokenHttp            what came is no HTTP
       Unauthorized          no API key, or none of ours
+      Forbidden             the API key is known, but not for this
       NotFound              nothing lives at this path
         UnknownModel        no pool has this name
       MethodNotAllowed      the path is known, the method is not
@@ -40,6 +41,7 @@ __all__ = [
     "Answer",
     "BadRequest",
     "BrokenHttp",
+    "Forbidden",
     "GatewayError",
     "HeadTooLarge",
     "Hopeless",
@@ -103,6 +105,10 @@ class BrokenHttp(GatewayError):
 
 
 class Unauthorized(GatewayError):
+    pass
+
+
+class Forbidden(GatewayError):
     pass
 
 
@@ -173,6 +179,7 @@ TABLE: dict[type[Exception], Answer] = {
     BadRequest: Answer(400, _REQUEST, None),
     BrokenHttp: Answer(400, _REQUEST, "malformed_http"),
     Unauthorized: Answer(401, _REQUEST, "invalid_api_key"),
+    Forbidden: Answer(403, _REQUEST, "insufficient_permissions"),
     NotFound: Answer(404, _REQUEST, None),
     UnknownModel: Answer(404, _REQUEST, "model_not_found"),
     MethodNotAllowed: Answer(405, _REQUEST, "method_not_supported"),
@@ -203,6 +210,8 @@ TABLE: dict[type[Exception], Answer] = {
 }
 
 _MISCONFIGURED = "The gateway is not set up rightly for the engine behind this model; its operator has to look at it."
+# Clients know this error by words: LangChain by the code's own in the message, LiteLLM by OpenAI's sentence.
+_TOO_LONG = "This model's maximum context length is exceeded (context_length_exceeded):"
 _INTERNAL = "The gateway made a mistake; its log has the details."
 
 # A status that an engine gave for the client's request; these speak of the gateway's own dealings with the engine.
@@ -237,6 +246,8 @@ def envelope(exc: BaseException, call: str | None = None) -> bytes:
         message, param = exc.message, exc.param
     else:
         message = _INTERNAL
+    if row.code == "context_length_exceeded":
+        message = f"{_TOO_LONG} {message}"
     message = redact(message)
     if len(message) > MESSAGE_MAX:
         message = message[: MESSAGE_MAX - 1] + "…"

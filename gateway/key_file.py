@@ -1,4 +1,4 @@
-"""Adds API keys to a key file: `keys: [{name, hash}, ...]`. Keys themselves are never written."""
+"""Adds API keys to a key file: `keys: [{name, hash, admin?}, ...]`. Keys themselves are never written."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ class KeyFileProblem(Exception):
     """The key file cannot be added to. The message says why."""
 
 
-def add_key(file: Path, name: str) -> str:
+def add_key(file: Path, name: str, admin: bool = False) -> str:
     """Make a key for `name`, add its hash to `file`, and return the key, which cannot be had again.
 
-    Comments and order of the file are kept. It is replaced in one step and readable by its owner only.
+    With `admin` it opens `/admin`, too. Comments and order of the file are kept. It is replaced in one step and
+    readable by its owner only.
 
     Raises:
         KeyFileProblem: the file is no key file, the name is taken or empty, or it cannot be written.
@@ -32,7 +33,7 @@ def add_key(file: Path, name: str) -> str:
     if any(isinstance(entry, dict) and entry.get("name") == name for entry in data["keys"]):
         raise KeyFileProblem(f"{file} has a key with the name {name} already; choose another, or remove that one")
     key, digest = make_key()
-    data["keys"].append({"name": name, "hash": digest})
+    data["keys"].append({"name": name, "hash": digest} | ({"admin": True} if admin else {}))
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:

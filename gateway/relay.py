@@ -13,7 +13,7 @@ from engines import EngineError, Headers, Mark, Timings, Usage
 from gateway.contract import Client, ClientGone
 from gateway.observation import Stamps
 
-__all__ = ["HIGH_WATER", "PREFIX_CAP", "Pace", "Relay"]
+__all__ = ["HEARTBEAT", "HIGH_WATER", "PREFIX_CAP", "Pace", "Relay"]
 
 PREFIX_CAP = 64 * 2**10
 """Bytes of answer held back while no token has come; past it the answer is committed as it is."""

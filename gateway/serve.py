@@ -19,7 +19,7 @@ from gateway.errors import error_event, render
 from gateway.observe import observation
 from gateway.outcome import call_outcome, may_go_on, outcome_of
 from gateway.rejection import rejection
-from gateway.relay import Pace, Relay
+from gateway.relay import HEARTBEAT, Pace, Relay
 from router import Decision
 from router.explain import explain
 
@@ -137,7 +137,8 @@ class _Exchange:
         gone = asyncio.get_running_loop().create_task(self._client.gone.wait())
         try:
             events: set[asyncio.Future[Any]] = {waiting, gone}
-            await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
+            while not (await asyncio.wait(events, timeout=self._beat_due(), return_when=asyncio.FIRST_COMPLETED))[0]:
+                await self._beat(decision)
             if waiting.done() and not self._client.gone.is_set():
                 settled = waiting.result()
                 self._note(decisions=(*self._served.decisions, settled))
@@ -152,6 +153,21 @@ class _Exchange:
             waiting.cancel()
             gone.cancel()
             self._pace.upstream += self._clock() - before
+
+    def _beat_due(self) -> float | None:
+        """Seconds until a stream that waits for a place owes its client a comment; None: it never does."""
+        pool = self._pool
+        if not self._request.call.stream or pool.commit_after is None:
+            return None
+        if self._started:
+            return pool.heartbeat
+        return max(0.0, self._request.arrived + pool.commit_after - self._clock())
+
+    async def _beat(self, decision: Decision) -> None:
+        if not self._started:
+            self._started = True
+            await self._client.start(200, self._head(decision, None))
+        await self._client.write(HEARTBEAT)
 
     async def _attempt(self, decision: Decision, tries: int, reran: bool) -> tuple[EngineError | None, Decision | None]:
         """One attempt. Returns its error, and the decision to go on with where another may be made."""

@@ -7,13 +7,15 @@ import contextlib
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any
+from typing import Any, TypeVar
 
 import uvicorn
 
 from gateway.api.protocol import EdgeProtocol
 
 __all__ = ["bind", "run", "serve_until_stopped", "uvicorn_config"]
+
+Result = TypeVar("Result")
 
 KEEP_ALIVE = 75  # seconds; longer than the common 60 of load balancers, so that they close first
 BACKLOG = 2048
@@ -120,10 +122,10 @@ async def serve_until_stopped(
             loop.remove_signal_handler(number)
 
 
-def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run `main` to its end, on uvloop where there is one."""
+def run(main: Coroutine[Any, Any, Result]) -> Result:
+    """Run `main` to its end, on uvloop where there is one, and return what it returns."""
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(main)
+        return runner.run(main)
 
 
 class _Server(uvicorn.Server):

@@ -88,7 +88,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """One endpoint as a decision saw it.
 
     Attributes:
-        removed_by: the reason word, None where the endpoint stayed in the ranking; `detail` has the figures.
+        removed_by: the reason word, None where the endpoint stayed in the ranking; `detail` has the figures or the
+            cause. Of one that stayed, `detail` says why it ranks behind healthy ones, if it does.
         ttft, ttft_p90, tpot, tpot_p90: predicted seconds for this ask there; None where nothing was measured.
         samples: finished calls behind the prediction. age: seconds since the last of them.
         terms: what went into the score, by name. score: lower is better; None where removed.
@@ -125,7 +126,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         retry_after: predicted seconds until it is worth asking again, with "reject".
         explored: the endpoint was not the best but drawn to be measured.
         propensities: the probability with which each endpoint would have been chosen; removed ones have 0.
-        reason: one word for the action where it is not "send".
+        reason: one word for the action where it is not "send"; with "send" the policy's own word on its order.
     """
 
     id: str
@@ -144,8 +145,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 class EndpointState(msgspec.Struct, frozen=True, kw_only=True):
     """How an endpoint stands, for `/ready`, `/metrics` and operators.
 
-    `health` is the last pushed word, `breaker` is "closed", "open" or "half_open", `eligible` says whether a plain
-    call could be sent there now. Counts are the gateway's own calls.
+    `health` is the last pushed word and `why` its cause, where one was given; `breaker` is "closed", "open" or
+    "half_open"; `eligible` says whether a plain call could be sent there now. Counts are the gateway's own calls.
     """
 
     health: str
@@ -156,12 +157,14 @@ class EndpointState(msgspec.Struct, frozen=True, kw_only=True):
     context_tokens: int
     queued_tokens: int
     load: Load | None = None
+    why: str = ""
 
 
 class View(Protocol):
     """What a filter, an objective or a picker may see of one endpoint. Read only.
 
     Attributes:
+        why: the cause of its health, where whoever probes gave one.
         inflight: the gateway's own attempts there, mirrors included. waiting: those without their first token.
         sequences: sequences among those attempts (an ask with `n` of 3 has three).
         tokens: prompt tokens that wait and context tokens that run.
@@ -173,6 +176,7 @@ class View(Protocol):
 
     endpoint: Endpoint
     health: str
+    why: str
 
     @property
     def inflight(self) -> int: ...

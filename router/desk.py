@@ -250,7 +250,7 @@ class Desk:
 
     def _send(self, course: Course, attempt: str, verdict: Verdict, now: float) -> Decision:
         chosen = verdict.ranking[0]
-        decision = self._decision(course, attempt, verdict, "send", endpoint=chosen)
+        decision = self._decision(course, attempt, verdict, "send", endpoint=chosen, reason=verdict.reason)
         self.dispatch(self.fleet.by_name[chosen], course.ask, attempt, now)
         return decision
 

@@ -66,7 +66,7 @@ class Fleet:
         standing.set_load(load, now)
         return True
 
-    def set_health(self, name: str, health: str, now: float) -> bool:
+    def set_health(self, name: str, health: str, now: float, why: str = "") -> bool:
         """Raises ValueError where `health` is none of the known words."""
         if health not in _HEALTH:
             raise ValueError(f"unknown health {health!r}; known are {', '.join(sorted(_HEALTH))}")
@@ -75,6 +75,7 @@ class Fleet:
             return False
         if standing.health != health:
             standing.health, standing.health_at = health, now
+        standing.why = why
         return True
 
     def hold(self, standing: Standing, seconds: float, now: float) -> None:
@@ -114,6 +115,7 @@ class Fleet:
                 context_tokens=view.context_tokens,
                 queued_tokens=view.queued_tokens,
                 load=view.load if now < view.load_until else None,
+                why=view.why,
             )
         return found
 

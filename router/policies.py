@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from router import objectives
-from router.contract import Filter, Objective, Picker
+from router.contract import Filter, Objective, Picker, View
 from router.filters import breaker, features, health, hold, limits, saturation
 
 __all__ = ["FOR_EVER", "FOR_NOW", "Policy", "build", "names"]
@@ -23,12 +24,16 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """How one name decides. `filters` are the policy's own, judged after those that all policies share."""
+    """How one name decides. `filters` are the policy's own, judged after those that all policies share.
+
+    `why` says in a few words by what order the policy goes, for an ask that comes now.
+    """
 
     name: str
     filters: tuple[Filter, ...]
     objective: Objective
     picker: Picker
+    why: Callable[[Sequence[View]], str]
 
 
 def names() -> tuple[str, ...]:
@@ -42,4 +47,10 @@ def build(name: str) -> Policy:
         raise ValueError(f"unknown policy {name!r}; known are {', '.join(names())}")
     module = importlib.import_module(f"{objectives.__name__}.{name}")
     picker = importlib.import_module(f"router.pickers.{getattr(module, 'PICKER', 'best')}")
-    return Policy(name=name, filters=getattr(module, "FILTERS", ()), objective=module.build(), picker=picker.pick)
+    return Policy(
+        name=name,
+        filters=getattr(module, "FILTERS", ()),
+        objective=module.build(),
+        picker=picker.pick,
+        why=getattr(module, "why", lambda views: ""),
+    )

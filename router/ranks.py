@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from router.contract import Ask, Endpoint, Objective, Scored, View
 from router.model import FORGET_S
 
-__all__ = ["ALIKE", "RANK_WEIGHT", "burden", "by_rank", "completion", "in_order", "on_cpu", "slowdowns"]
+__all__ = ["ALIKE", "RANK_WEIGHT", "before", "burden", "by_rank", "completion", "in_order", "on_cpu", "slowdowns"]
 
 RANK_WEIGHT = 1e6
 """Weight of one rank in a score: more than any number of calls in flight."""
@@ -24,6 +24,9 @@ SLOWEST = 100.0
 
 TYPICAL_OUTPUT = 128
 LONGEST_OUTPUT = 256
+
+_TWINS = frozenset({"triton", "embedded"})
+"""Other ways to run TensorRT-LLM and llama.cpp; they stand right after them in every order."""
 
 _CPU_ENGINES = frozenset({"llamacpp", "embedded"})
 
@@ -40,6 +43,11 @@ def in_order(order: Sequence[str]) -> Callable[[View], int]:
     places = {engine: place for place, engine in enumerate(order)}
     last = len(order)
     return lambda view: places.get(view.endpoint.engine, last)
+
+
+def before(order: Sequence[str]) -> str:
+    """The order in words: "tgi before vllm before llamacpp". Engines of the same family stand for one another."""
+    return " before ".join(engine for engine in order if engine not in _TWINS)
 
 
 def completion(ask: Ask, view: View) -> float | None:

@@ -211,10 +211,13 @@ class Router:
         self._tick(now)
         self._knows(self._fleet.set_load(name, load, now))
 
-    def set_health(self, name: str, health: str, now: float) -> None:
-        """What a probe found: unknown, loading, ready, degraded, draining or down. Raises ValueError for others."""
+    def set_health(self, name: str, health: str, now: float, why: str = "") -> None:
+        """What a probe found: unknown, loading, ready, degraded, draining or down. Raises ValueError for others.
+
+        `why` is the cause in a few words. Clients may be shown it, so it holds no address, path or secret.
+        """
         self._tick(now)
-        self._knows(self._fleet.set_health(name, health, now))
+        self._knows(self._fleet.set_health(name, health, now, why))
 
     def states(self, now: float) -> dict[str, EndpointState]:
         """How every endpoint stands, by name."""

@@ -36,6 +36,7 @@ class Remembered(msgspec.Struct, frozen=True):
     busy_until: float
     overloads: int
     sent: int
+    why: str = ""
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -69,6 +70,7 @@ def _remember(view: Standing) -> Remembered:
         busy_until=view.busy_until,
         overloads=view.overloads,
         sent=view.sent,
+        why=view.why,
     )
 
 
@@ -83,7 +85,7 @@ def _reinstate(view: Standing, remembered: Remembered, live: bool) -> None:
     if not live:
         view.breaker.trial = None
         return
-    view.health, view.health_at = remembered.health, remembered.health_at
+    view.health, view.health_at, view.why = remembered.health, remembered.health_at, remembered.why
     view.load, view.load_until, view.others = remembered.load, remembered.load_until, remembered.others
 
 

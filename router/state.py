@@ -84,12 +84,14 @@ class Standing:
         "sequences",
         "tally",
         "waiting",
+        "why",
     )
 
     def __init__(self, endpoint: Endpoint, tally: Tally) -> None:
         self.endpoint = endpoint
         self.quotas = quotas(endpoint)
         self.health = "unknown"
+        self.why = ""
         self.health_at: float | None = None
         self.tally = tally
         self.model = Model()

@@ -24,7 +24,10 @@ LONGEST_S = 60.0
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found. `wants`: the endpoints that could take the ask but for room; `reason` where none can now."""
+    """What was found. `wants`: the endpoints that could take the ask but for room.
+
+    `reason`: why none can now, in one word; where one can, the policy's word on its order.
+    """
 
     candidates: dict[str, Candidate]
     ranking: tuple[str, ...] = ()
@@ -81,6 +84,7 @@ def judge(
         candidates=_candidates(ask, views, removed, scored, now),
         ranking=ranking,
         propensities={view.endpoint.name: odds.get(view.endpoint.name, 0.0) for view in views},
+        reason=policy.why(kept),
     )
 
 
@@ -137,7 +141,7 @@ def _candidates(
             name=name,
             engine=view.endpoint.engine,
             removed_by=removal.reason if removal else None,
-            detail=removal.detail if removal else "",
+            detail=removal.detail if removal else _behind(view, now),
             ttft=ttft.mean if generates and ttft.count else None,
             ttft_p90=ttft.p90 if generates and ttft.count else None,
             tpot=tpot.mean if generates and tpot.count else None,
@@ -152,6 +156,14 @@ def _candidates(
             queued_tokens=view.queued_tokens,
         )
     return candidates
+
+
+def _behind(view: Standing, now: float) -> str:
+    """Why an endpoint that stayed ranks behind others, "" where it does not."""
+    if not view.tier(now):
+        return ""
+    word = "not probed yet" if view.health == "unknown" else view.health
+    return f"{word}, {view.why}" if view.why else word
 
 
 def _reason_of(removed: Mapping[str, Removal], view: Standing) -> str:

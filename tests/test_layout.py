@@ -132,6 +132,12 @@ def test_imports_use_public_names_only() -> None:
     assert wrong == []
 
 
+def test_a_run_says_which_tests_it_left_out_and_what_runs_them() -> None:
+    asked = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "-q", "-m", "not bench"]
+    done = subprocess.run([*asked, "tests/bench"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert re.search(r"^left out: \d+ bench \(make bench\)$", done.stdout, re.MULTILINE), done.stdout + done.stderr
+
+
 def test_the_version_is_the_changelogs_newest() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     newest = re.search(r"^## \[([^\]]+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)

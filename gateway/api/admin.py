@@ -16,7 +16,7 @@ PREFIX = "/admin/decisions/"
 
 
 def routes(house: House) -> list[HTTPRouteHandler]:
-    """The handlers of this file."""
+    """The handlers of this file. Where keys are configured, for admins' only: it shows other clients' calls."""
 
     async def decisions(request: Asked) -> Response[bytes]:
         found = tail(request.scope, PREFIX)
@@ -25,4 +25,4 @@ def routes(house: House) -> list[HTTPRouteHandler]:
             raise NotFound("No call of this id is remembered; only the last ones are.", code="decision_not_found")
         return respond(request, msgspec.json.encode(served))
 
-    return [reading([PREFIX + "{id:path}"], decisions, keys=house.keys)]
+    return [reading([PREFIX + "{id:path}"], decisions, keys=house.keys, admin=True)]

@@ -12,7 +12,7 @@ from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 from litestar.types import Scope
 
 from gateway.api.client import header_map, label
-from gateway.auth import authorize
+from gateway.auth import authorize, authorize_admin
 from gateway.contract import Keys
 
 __all__ = ["JSON", "Asked", "reading", "respond", "tail"]
@@ -24,12 +24,17 @@ Asked = Request[Any, Any, Any]
 
 
 def reading(
-    paths: Sequence[str], handler: Callable[[Asked], Awaitable[Response[bytes]]], *, keys: Keys | None = None
+    paths: Sequence[str],
+    handler: Callable[[Asked], Awaitable[Response[bytes]]],
+    *,
+    keys: Keys | None = None,
+    admin: bool = False,
 ) -> HTTPRouteHandler:
-    """Build the handler of routes that only show something. With `keys`, only for those who have one."""
+    """Build the handler of routes that only show something. With `keys`, only for those who have one (of admins)."""
+    permit = authorize_admin if admin else authorize
 
     async def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
-        authorize(keys, header_map(connection.scope))
+        permit(keys, header_map(connection.scope))
 
     @route(list(paths), http_method=["GET", "HEAD", "OPTIONS"], guards=[guard], status_code=200)
     async def handle(request: Asked) -> Response[bytes]:

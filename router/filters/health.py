@@ -7,9 +7,8 @@ from router.contract import Ask, Removal, View
 __all__ = ["judge"]
 
 _SERVES = frozenset({"unknown", "ready", "degraded"})
-_REMOVALS = {word: Removal(word) for word in ("loading", "draining", "down")}
 
 
 def judge(ask: Ask, view: View, now: float) -> Removal | None:
-    """`loading`, `draining` or `down`, by the last word pushed."""
-    return None if view.health in _SERVES else _REMOVALS[view.health]
+    """`loading`, `draining` or `down`, by the last word pushed, with its cause."""
+    return None if view.health in _SERVES else Removal(view.health, view.why)

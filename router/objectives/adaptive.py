@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from router.contract import Objective
+from collections.abc import Sequence
+
+from router.contract import Objective, View
 from router.objectives import matrix
 
-__all__ = ["build"]
+__all__ = ["build", "why"]
 
 
 def build() -> Objective:
     """The matrix, which every measurement will be held against."""
     return matrix.build()
+
+
+def why(views: Sequence[View]) -> str:
+    """By what order it goes."""
+    return f"as matrix, {matrix.why(views)}"

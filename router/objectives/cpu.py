@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from router.contract import Ask, Filter, Objective, Removal, View
-from router.ranks import by_rank, in_order, on_cpu
+from collections.abc import Sequence
 
-__all__ = ["FILTERS", "ORDER", "build", "within_reach"]
+from router.contract import Ask, Filter, Objective, Removal, View
+from router.ranks import before, by_rank, in_order, on_cpu
+
+__all__ = ["FILTERS", "ORDER", "build", "why", "within_reach"]
 
 ORDER = ("vllm", "tensorrt_llm", "triton", "tgi", "llamacpp", "embedded")
 
@@ -46,3 +48,8 @@ def build() -> Objective:
         return place(view) + (len(ORDER) + 1 if on_cpu(view.endpoint) else 0)
 
     return by_rank(rank)
+
+
+def why(views: Sequence[View]) -> str:
+    """By what order it goes."""
+    return f"GPU before CPU, then {before(ORDER)}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from router.contract import Objective, View
-from router.ranks import by_rank, in_order
+from collections.abc import Sequence
 
-__all__ = ["ORDER", "build"]
+from router.contract import Objective, View
+from router.ranks import before, by_rank, in_order
+
+__all__ = ["ORDER", "build", "why"]
 
 ORDER = ("tgi", "vllm", "tensorrt_llm", "triton", "llamacpp", "embedded")
 
@@ -18,3 +20,8 @@ def build() -> Objective:
         return place(view) + (0 if "hf" in view.endpoint.tags else len(ORDER) + 1)
 
     return by_rank(rank)
+
+
+def why(views: Sequence[View]) -> str:
+    """By what order it goes."""
+    return f"hf before others, then {before(ORDER)}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from router.contract import Ask, Objective, Scored, View
 from router.ranks import burden
 
-__all__ = ["build"]
+__all__ = ["build", "why"]
 
 
 def build() -> Objective:
@@ -18,3 +18,8 @@ def build() -> Objective:
         return {name: Scored(calls, {"calls": calls}) for name, calls in counts.items()}
 
     return score
+
+
+def why(views: Sequence[View]) -> str:
+    """By what order it goes."""
+    return "fewest calls in flight"

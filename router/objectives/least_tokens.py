@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from router.contract import Ask, Objective, Scored, View
 
-__all__ = ["build"]
+__all__ = ["build", "why"]
 
 
 def build() -> Objective:
@@ -16,3 +16,8 @@ def build() -> Objective:
         return {view.endpoint.name: Scored(float(view.tokens), {"tokens": float(view.tokens)}) for view in views}
 
     return score
+
+
+def why(views: Sequence[View]) -> str:
+    """By what order it goes."""
+    return "fewest tokens in hand"

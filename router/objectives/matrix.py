@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from router.contract import Ask, Objective, Scored, View
 from router.ranks import by_rank, on_cpu
 
-__all__ = ["BANDS", "band", "build"]
+__all__ = ["BANDS", "band", "build", "why"]
 
 BANDS: tuple[tuple[int | None, tuple[frozenset[str], ...]], ...] = (
     (4, (frozenset({"tensorrt_llm", "triton"}), frozenset({"tgi"}), frozenset({"vllm"}))),
@@ -42,6 +42,12 @@ def build() -> Objective:
         return by_band[band(views[0].pool_inflight + 1)](ask, views, now)
 
     return score
+
+
+def why(views: Sequence[View]) -> str:
+    """In which band the pool is, and who is first there."""
+    calls = views[0].pool_inflight + 1
+    return f"{calls:,} in flight with this one: {min(BANDS[band(calls)][1][0])} first"
 
 
 def _ranker(order: Sequence[frozenset[str]]) -> Callable[[View], int]:

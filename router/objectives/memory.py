@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from router.contract import Objective
-from router.ranks import by_rank, in_order
+from collections.abc import Sequence
 
-__all__ = ["ORDER", "build"]
+from router.contract import Objective, View
+from router.ranks import before, by_rank, in_order
+
+__all__ = ["ORDER", "build", "why"]
 
 ORDER = ("llamacpp", "embedded", "tensorrt_llm", "triton", "vllm", "tgi")
 
@@ -13,3 +15,8 @@ ORDER = ("llamacpp", "embedded", "tensorrt_llm", "triton", "vllm", "tgi")
 def build() -> Objective:
     """Engines in `ORDER`; within one engine the measured time and the calls in flight decide."""
     return by_rank(in_order(ORDER))
+
+
+def why(views: Sequence[View]) -> str:
+    """By what order it goes."""
+    return before(ORDER)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from router.contract import Ask, Objective, Scored, View
 from router.ranks import burden, slowdowns
 
-__all__ = ["PICKER", "build"]
+__all__ = ["PICKER", "build", "why"]
 
 PICKER = "two_choices"
 
@@ -26,3 +26,8 @@ def build() -> Objective:
         return scored
 
     return score
+
+
+def why(views: Sequence[View]) -> str:
+    """By what order it goes."""
+    return "the better of two drawn"

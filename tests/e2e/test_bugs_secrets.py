@@ -83,7 +83,7 @@ def clean(where: str, text: str) -> None:
 
 @pytest.mark.parametrize("secret", SECRETS)
 async def test_b34_no_secret_in_an_engines_words_comes_out_anywhere(tmp_path: Path, secret: str) -> None:
-    key = add_key(tmp_path / "keys.yaml", "alice")
+    key = add_key(tmp_path / "keys.yaml", "alice", admin=True)
     settings: dict[str, Any] = {"auth": {"keys": "keys.yaml"}, "log": {"level": "debug"}}
     ways = [(name, script, stream) for name, script in failing(SECRETS[secret]).items() for stream in (True, False)]
     async with FakeVllm() as fake:
@@ -121,7 +121,7 @@ async def test_b34_an_engine_that_refuses_our_key_is_the_operators_matter(
 
 
 async def test_b34_no_secret_that_a_client_sends_comes_back_or_is_written(tmp_path: Path) -> None:
-    key = add_key(tmp_path / "keys.yaml", "alice")
+    key = add_key(tmp_path / "keys.yaml", "alice", admin=True)
     wrong = f"sk-{MARK}-wrong-key-000000"
     async with FakeVllm() as fake, house(tmp_path, pool("m", fake), auth={"keys": "keys.yaml"}) as home:
         for named in (

@@ -46,9 +46,15 @@ class Process:
 
 @contextlib.asynccontextmanager
 async def serving(folder: Path, url: str, port: int = 0, *, dead: bool = False) -> AsyncIterator[Process]:
-    endpoints = [{"name": "a", "engine": "vllm", "url": url}]
+    endpoints: list[dict[str, object]] = [{"name": "a", "engine": "vllm", "url": url}]
     if dead:
         endpoints.append({"name": "b", "engine": "vllm", "url": "http://127.0.0.1:1"})
+    async with started(folder, endpoints, port) as process:
+        yield process
+
+
+@contextlib.asynccontextmanager
+async def started(folder: Path, endpoints: list[dict[str, object]], port: int = 0) -> AsyncIterator[Process]:
     config = folder / "gateway.yaml"
     config.write_text(json.dumps({"listen": {"port": port}, "pools": [{"model": "m", "endpoints": endpoints}]}))
     process = await asyncio.create_subprocess_exec(
@@ -150,3 +156,15 @@ async def test_nothing_is_called_ready_while_no_endpoint_is(tmp_path: Path) -> N
 
     assert code == 0
     assert "ready" not in said.lower().replace("no_ready", "")
+
+
+async def test_where_the_only_engine_fails_at_its_first_load_the_gateway_says_why_and_ends(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF" + (3).to_bytes(4, "little") + b"no more of a model than this")
+    launched: dict[str, object] = {"name": "cpu-0", "engine": "llamacpp", "launch": {"model": str(broken)}}
+    async with started(tmp_path, [launched]) as gateway:
+        code, said = await gateway.rest()
+
+    assert code == 2
+    assert "enginehouse: nothing can be served: cpu-0 " in said
+    assert "ready" not in said.lower()

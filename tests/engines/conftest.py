@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from engines.upstream import Upstream
+from tests.engines.embedded_house import House, house
 from tests.engines.harness import FAKES, Serving, serve
 from tests.fakes.server import FakeServer
 
@@ -29,3 +31,10 @@ async def upstream(fake: FakeServer) -> AsyncIterator[Upstream]:
     upstream = Upstream(fake.url)
     yield upstream
     await upstream.aclose()
+
+
+@pytest.fixture
+async def shared(tmp_path: Path) -> AsyncIterator[House]:
+    """An embedded engine with a scripted model."""
+    async with house(tmp_path) as here:
+        yield here

@@ -65,6 +65,13 @@ def body_of(data: Any) -> bytes:
     return msgspec.json.encode(data)
 
 
+def test_embeddings_of_a_chat_engine_are_refused_with_what_the_gateways_operator_would_set() -> None:
+    answer = recorded("llamacpp/err_embeddings")
+    error = classify(answer.status, answer.body.split(b"\n# ready")[0], answer.content_type)
+    assert "`launch: {embeddings: true}`" in error.message
+    assert "This server" not in error.message
+
+
 @pytest.mark.parametrize(("name", "kind", "status"), RECORDED, ids=[row[0] for row in RECORDED])
 def test_each_engines_errors_are_of_the_kind_that_their_cause_says(
     name: str, kind: type[EngineError], status: int | None
@@ -88,6 +95,11 @@ def test_a_context_error_says_what_the_engine_said_with_openais_code() -> None:
 def test_the_param_at_fault_is_named_as_the_client_wrote_it() -> None:
     answer = recorded("vllm/err_bad_type")
     assert classify(answer.status, answer.body).param == "max_tokens"
+    answer = recorded("llamacpp/err_bad_temperature")
+    assert classify(answer.status, answer.body).param == "temperature"
+    text = "Field 'n': Value must be between 1 <= value <= 2, but got 3"
+    assert classify(400, body_of({"error": {"code": 400, "message": text}})).param == "n"
+    assert classify(400, body_of({"error": {"code": 400, "message": "The field 'n' is odd"}})).param is None
 
 
 CONTEXT_TEXTS = [

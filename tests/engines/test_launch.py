@@ -196,6 +196,55 @@ async def test_an_engine_that_never_comes_up_fails_with_its_last_words(tmp_path:
         assert supervisor.deployment_time is None
 
 
+async def test_a_first_load_that_fails_is_told_and_a_later_success_takes_nothing_back(tmp_path: Path) -> None:
+    (tmp_path / "broken").touch()
+    engine = Engine(tmp_path, "if os.path.exists('broken'): raise SystemExit('no sense')\n" + SERVER)
+    assert engine.supervisor.failed_first is None
+    async with running(engine) as supervisor:
+        assert await supervisor.first_load() == "ended with exit code 1; its last words: no sense"
+        (tmp_path / "broken").unlink()
+        await engine.until("ready")
+        assert supervisor.failed_first is not None
+
+
+async def test_a_first_load_that_succeeds_is_no_failure_after_a_crash(tmp_path: Path) -> None:
+    engine = Engine(tmp_path)
+    async with running(engine) as supervisor:
+        assert await supervisor.first_load() is None
+        await engine.get("/crash")
+        await engine.until("down")
+        assert supervisor.failed_first is None
+
+
+async def test_what_can_never_start_is_said_once_and_tried_again_rarely(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    enough = asyncio.Event()
+    sleep = asyncio.sleep
+
+    async def note(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            enough.set()
+        await sleep(0)
+
+    def refuse(port: int) -> Command:
+        raise LaunchError("there is no model")
+
+    monkeypatch.setattr("engines.launch.asyncio.sleep", note)
+    engine = Engine(tmp_path, backoff=(1.0, 30.0))
+    engine.supervisor._command_for = refuse
+    async with running(engine) as supervisor:
+        await enough.wait()
+        assert pauses[:3] == [30.0, 30.0, 30.0]
+        assert engine.states == ["down"]
+        assert await supervisor.first_load() == "cannot be started: there is no model"
+        assert supervisor.restarts == 0
+        supervisor._command_for = engine.command
+        await engine.until("ready")
+
+
 async def test_a_command_that_cannot_be_made_or_run_is_a_failed_start(tmp_path: Path) -> None:
     def refuse(port: int) -> Command:
         raise LaunchError("there is no model")
@@ -323,13 +372,13 @@ def test_nothing_is_left_when_the_gateway_is_killed() -> None:
 
 
 def test_an_engine_is_launched_by_the_file_of_its_name() -> None:
-    assert launch.launch_type("vllm") is None
+    assert launch.launch_type("tgi") is None
     assert launch.launch_type("../x") is None
     made = launch.launch_type("llamacpp")
     assert made is not None
     assert made.__name__ == "Launch"
-    with pytest.raises(LaunchError, match="vllm cannot be started by this version"):
-        launch.command("vllm", made(model="m"), 1, "")
+    with pytest.raises(LaunchError, match="tgi cannot be started by this version"):
+        launch.command("tgi", made(model="m"), 1, "")
 
 
 def test_a_free_port_is_free() -> None:

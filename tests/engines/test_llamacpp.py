@@ -6,9 +6,11 @@ import pytest
 
 from engines.errors import Faulted, Loading, Unsupported
 from tests.engines.harness import RecordingSink, run, serve
-from tests.fakes.engine import captured, captured_events, compact
+from tests.fakes.engine import FakeEngine, captured, captured_events, compact
 from tests.fakes.llamacpp import FakeLlamaCpp
 from tests.fakes.server import Peer, response
+
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 
 
 async def test_while_it_loads_every_route_is_loading_and_free_to_retry() -> None:
@@ -75,3 +77,73 @@ async def test_a_call_right_after_a_stream_is_not_lost_to_the_connection_that_it
             await run(engine, RecordingSink())
             sink = await run(engine, RecordingSink(), stream=stream)
             assert sink.error is None
+
+
+def knows(fake: FakeEngine, tools: bool, prompt: str = "Hello") -> None:
+    """Make the fake say that its template knows tools or not, and what prompt it makes of a call with some."""
+
+    async def props(peer: Peer) -> None:
+        await peer.send(response(200, {"total_slots": 4, "chat_template_caps": {"supports_tools": tools}}))
+
+    async def apply(peer: Peer) -> None:
+        offered = [tool["function"]["name"] for tool in peer.request.json["tools"]]
+        await peer.send(response(200, {"prompt": prompt.format(tools=" ".join(offered))}))
+
+    fake.route("GET", "/props", props)
+    fake.route("POST", "/apply-template", apply)
+
+
+async def test_tools_that_the_models_template_would_leave_out_are_refused() -> None:
+    async with serve("llamacpp") as (fake, engine):
+        knows(fake, tools=False)
+        assert (await engine.probe()).state == "ready"
+        sink = await run(engine, RecordingSink(), tools=[TOOL])
+        assert isinstance(sink.error, Unsupported) and sink.error.param == "tools"
+        assert "template" in sink.error.message
+        assert (await run(engine, RecordingSink())).error is None
+
+
+async def test_what_comes_up_is_asked_for_its_template_anew_and_what_stays_is_not() -> None:
+    async with serve("llamacpp") as (fake, engine):
+        knows(fake, tools=False)
+        await engine.probe()
+        fake.health = FakeLlamaCpp().loading()
+        assert (await engine.probe()).state == "loading"
+        fake.health = None
+        knows(fake, tools=True)
+        await engine.probe()
+        await engine.probe()
+        assert (await run(engine, RecordingSink(), tools=[TOOL])).error is None
+        assert sum(request.path == "/props" for request in fake.requests) == 2
+
+
+async def test_tools_that_llamacpp_tells_the_model_in_words_of_its_own_go_out() -> None:
+    async with serve("llamacpp") as (fake, engine):
+        knows(fake, tools=False, prompt="You can call {tools}. Hello")
+        await engine.probe()
+        assert (await run(engine, RecordingSink(), tools=[TOOL])).error is None
+
+
+@pytest.mark.parametrize("route", ["/props", "/apply-template"])
+@pytest.mark.parametrize("said", [response(404), response(500, b"{}"), response(200, b"no JSON"), None])
+async def test_tools_go_out_where_llamacpp_does_not_say_what_its_template_does(said: bytes | None, route: str) -> None:
+    async def answer(peer: Peer) -> None:
+        if said is None:
+            peer.reset()
+        else:
+            await peer.send(said)
+
+    async with serve("llamacpp") as (fake, engine):
+        knows(fake, tools=False)
+        fake.route("GET" if route == "/props" else "POST", route, answer)
+        assert (await engine.probe()).state == "ready"
+        assert (await run(engine, RecordingSink(), tools=[TOOL])).error is None
+        assert fake.requests[-1].json["tools"] == [TOOL]
+
+
+async def test_questions_for_the_template_carry_the_engines_key() -> None:
+    async with serve("llamacpp", {"api_key": "sk-own"}) as (fake, engine):
+        knows(fake, tools=False)
+        await engine.probe()
+        asked = {request.path: request.header("authorization") for request in fake.requests}
+        assert asked["/props"] == asked["/apply-template"] == "Bearer sk-own"

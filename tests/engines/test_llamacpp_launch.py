@@ -56,7 +56,7 @@ def test_a_named_binary_that_is_not_there_is_told(tiny: str) -> None:
 def test_without_any_server_both_ways_to_get_one_are_told(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(llamacpp_launch, "has_xllamacpp", lambda: False)
-    with pytest.raises(LaunchError, match=r"`llama-server` on PATH.*pip install 'enginehouse\[embedded\]'"):
+    with pytest.raises(LaunchError, match=r"`llama-server` on PATH.*`/.*python.* -m pip install xllamacpp`"):
         command(Launch(model=tiny), 1, "")
 
 
@@ -118,7 +118,7 @@ async def test_the_prebuilt_server_serves_takes_only_its_key_and_ends(
     tiny: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not has_xllamacpp():
-        pytest.skip("the package xllamacpp is not installed (pip install 'enginehouse[embedded]')")
+        pytest.skip("the package xllamacpp is not installed (pip install xllamacpp)")
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable))
     port = free_port()
 
@@ -153,7 +153,7 @@ async def test_the_prebuilt_server_serves_takes_only_its_key_and_ends(
 @pytest.mark.real
 async def test_the_prebuilt_server_ends_when_its_standard_input_does(tiny: str) -> None:
     if not has_xllamacpp():
-        pytest.skip("the package xllamacpp is not installed (pip install 'enginehouse[embedded]')")
+        pytest.skip("the package xllamacpp is not installed (pip install xllamacpp)")
     server = Path(llamacpp_launch.__file__).with_name("xllamacpp_server.py")
     made = Command((sys.executable, "-P", str(server), "--model", tiny, "--port", str(free_port())))
     pipe = asyncio.subprocess.PIPE
@@ -170,9 +170,11 @@ async def test_the_prebuilt_server_ends_when_its_standard_input_does(tiny: str) 
 
 
 @pytest.mark.real
-async def test_a_model_that_llama_cpp_cannot_load_is_told_by_its_last_words(tmp_path: Path) -> None:
+async def test_a_model_that_llama_cpp_cannot_load_is_told_by_the_fault_and_not_by_the_cleaning_up_after_it(
+    tmp_path: Path,
+) -> None:
     if not has_xllamacpp():
-        pytest.skip("the package xllamacpp is not installed (pip install 'enginehouse[embedded]')")
+        pytest.skip("the package xllamacpp is not installed (pip install xllamacpp)")
     file = tmp_path / "broken.gguf"
     file.write_bytes(b"GGUF\x03\0\0\0" + bytes(64))
 
@@ -184,7 +186,7 @@ async def test_a_model_that_llama_cpp_cannot_load_is_told_by_its_last_words(tmp_
     supervisor = Supervisor("broken", lambda port: made, health, port=1, backoff=(60.0, 60.0))
     supervisor.start()
     try:
-        with pytest.raises(LaunchError, match=r"broken: ended with exit code 1; its last words: .*model loading error"):
+        with pytest.raises(LaunchError, match=r"code 1; it said: .*error loading model: unknown model architecture"):
             await supervisor.ready()
     finally:
         await supervisor.stop()

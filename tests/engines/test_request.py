@@ -175,7 +175,8 @@ def test_vllm_takes_everything_but_what_it_would_ignore_silently() -> None:
         ({"response_format": {"type": "text"}}, ""),
         ({"parallel_tool_calls": False, "tools": [F]}, ""),
         ({"reasoning_effort": "low"}, "reasoning_effort"),
-        ({"unheard_of": "x"}, "unheard_of"),
+        ({"grammar": "root ::= x"}, "grammar"),
+        ({"structured_outputs": {"regex": "x"}}, "structured_outputs"),
     ],
 )
 def test_tgi_refuses_aloud_what_it_would_ignore(fields: dict[str, Any], param: str) -> None:
@@ -261,6 +262,51 @@ def test_tensorrt_llm_gets_no_field_that_it_would_answer_400_to() -> None:
     assert refused_param(TENSORRT_LLM, "completions", suffix="x") == "suffix"
 
 
+@pytest.mark.parametrize("dialect", [VLLM, TGI, LLAMACPP], ids=lambda dialect: dialect.engine)
+def test_a_field_that_nobody_knows_goes_to_engines_that_ignore_such_fields(dialect: Dialect) -> None:
+    assert chat(dialect, tempratur=0.1)["tempratur"] == 0.1
+    assert completions(dialect, foo=3)["foo"] == 3
+
+
+def test_a_field_that_nobody_knows_is_refused_by_name_before_trtllm_serve_would() -> None:
+    assert refused_param(TENSORRT_LLM, tempratur=0.1) == "tempratur"
+    assert refused_param(TENSORRT_LLM, "completions", foo=3) == "foo"
+
+
+@pytest.mark.parametrize("dialect", ALL, ids=lambda dialect: dialect.engine)
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"modalities": ["text", "audio"]}, "modalities"),
+        ({"modalities": ["audio"]}, "modalities"),
+        ({"modalities": ["text"]}, ""),
+        ({"audio": {"voice": "alloy", "format": "wav"}}, "audio"),
+        ({"web_search_options": {"search_context_size": "low"}}, "web_search_options"),
+        ({"functions": [{"name": "f"}]}, "functions"),
+        ({"functions": []}, ""),
+        ({"function_call": {"name": "f"}}, "function_call"),
+        ({"function_call": "auto"}, ""),
+        ({"verbosity": "low"}, "verbosity"),
+        ({"verbosity": "medium"}, ""),
+        ({"moderation": {"model": "m"}}, "moderation"),
+    ],
+)
+def test_what_openai_documents_and_no_engine_honours_is_refused_by_name(
+    dialect: Dialect, fields: dict[str, Any], param: str
+) -> None:
+    assert refused_param(dialect, **fields) == param
+    if not param:
+        assert not fields.keys() & chat(dialect, **fields).keys()
+
+
+def test_vllm_refuses_the_sampling_of_llamacpp_that_it_would_ignore() -> None:
+    assert refused_param(VLLM, grammar="root ::= x") == "grammar"
+    assert refused_param(VLLM, repeat_penalty=1.2) == "repeat_penalty"
+    assert refused_param(VLLM, repeat_penalty=1.0, mirostat=0, typical_p=1) == ""
+    assert refused_param(VLLM, "completions", best_of=3) == "best_of"
+    assert chat(LLAMACPP, grammar="root ::= x")["grammar"] == "root ::= x"
+
+
 @pytest.mark.parametrize("dialect", [TGI, TENSORRT_LLM], ids=lambda dialect: dialect.engine)
 def test_a_kind_that_the_engine_does_not_serve_is_refused(dialect: Dialect) -> None:
     with pytest.raises(Unsupported):
@@ -295,3 +341,27 @@ def test_a_value_of_the_wrong_type_is_the_clients_fault(body: dict[str, Any]) ->
     with pytest.raises(Refused) as caught:
         build_body(calling("chat", body=body, stream=True), TGI, "m")
     assert caught.value.status == 400
+
+
+OPEN_WEBUI: dict[str, Any] = {
+    "background_tasks": {"title_generation": True},
+    "chat_id": "c1",
+    "features": {"web_search": True},
+    "files": [{"type": "file", "id": "f1"}],
+    "filter_ids": ["x"],
+    "id": "m1",
+    "model_item": {"id": "m"},
+    "params": {"temperature": 1},
+    "parent_id": "m0",
+    "session_id": "s1",
+    "tool_ids": ["t1"],
+    "variables": {"{{USER_NAME}}": "Ann"},
+}
+
+
+@pytest.mark.parametrize("dialect", ALL, ids=lambda dialect: dialect.engine)
+def test_what_open_webui_tells_its_own_server_reaches_no_engine_and_is_refused_by_none(dialect: Dialect) -> None:
+    assert refused_param(dialect, **OPEN_WEBUI) == ""
+    left = chat(dialect, **OPEN_WEBUI).keys() & OPEN_WEBUI.keys()
+    # vLLM has a parameter of that name.
+    assert left == ({"session_id"} if dialect is VLLM else set())

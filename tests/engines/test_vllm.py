@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engines.errors import Faulted, Misconfigured, Overloaded
+from engines.errors import Faulted, Misconfigured, Overloaded, Unsupported
 from tests.engines.harness import RecordingSink, run, serve
 from tests.fakes.engine import captured, captured_events, compact
 from tests.fakes.server import Peer, response
@@ -63,3 +63,22 @@ def test_the_fake_streams_what_vllm_was_seen_to_stream() -> None:
         events = captured_events(name)
         framed = b"".join(b"data: " + compact(event) + b"\n\n" for event in events) + b"data: [DONE]\n\n"
         assert framed.strip() == captured(name)[2].strip()
+
+
+async def test_b19_a_vllm_without_the_embeddings_route_is_unsupported_and_no_fault_of_the_operators() -> None:
+    async with serve("vllm") as (_, engine):
+        sink = await run(engine, RecordingSink(), kind="embeddings", stream=False)
+    assert isinstance(sink.error, Unsupported) and (sink.error.status, sink.error.param) == (400, "model")
+    assert "embeddings" in sink.error.message
+
+
+async def test_an_unknown_model_is_the_operators_matter_for_embeddings_too() -> None:
+    status, media, raw = captured("vllm/err_unknown_model")
+
+    async def refuse(peer: Peer) -> None:
+        await peer.send(response(status, raw, media))
+
+    async with serve("vllm") as (fake, engine):
+        fake.route("POST", "/v1/embeddings", refuse)
+        sink = await run(engine, RecordingSink(), kind="embeddings", stream=False)
+    assert isinstance(sink.error, Misconfigured)

@@ -237,6 +237,19 @@ async def test_keys_guard_the_api_and_the_admin_and_nothing_else() -> None:
             assert (await door.ask("GET", "/v1/models", **headers)).status == 200
 
 
+async def test_the_admin_is_for_keys_that_are_marked_so() -> None:
+    (client, client_hash), (operator, operator_hash) = make_key(), make_key()
+    ring = KeyRing([KeyEntry("client", client_hash), KeyEntry("operator", operator_hash, admin=True)])
+    async with open_door(keys=ring) as door:
+        await door.ask(body=b"{}", x_api_key=client, x_request_id="r")
+        door.decisions.calls["r"] = door.observed[0]
+        refused = await door.ask("GET", "/admin/decisions/r", x_api_key=client)
+        assert (refused.status, refused.error["code"]) == (403, "insufficient_permissions")
+        assert "client" not in refused.error["message"]
+        shown = await door.ask("GET", "/admin/decisions/r", x_api_key=operator)
+        assert (shown.status, shown.json["key"]) == (200, "client")
+
+
 async def test_a_key_is_asked_for_before_the_body_is_read() -> None:
     ring = KeyRing([KeyEntry("alice", make_key()[1])])
     async with open_door(keys=ring) as door, door.wire() as wire:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.auth import KeyRing
 from gateway.config_schema import schema
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +47,18 @@ def test_config_check_says_what_would_be_served(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(GOOD)
     done = enginehouse("config", "check", "c.yaml", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "m: policy adaptive; a (vllm)\nc.yaml is good.\n"
+    assert done.stdout == "m: policy adaptive; a (vllm, gpu)\nc.yaml is good.\n"
+
+
+@pytest.mark.parametrize(
+    ("engine", "tags", "place"),
+    [("vllm", "[cpuu]", "gpu"), ("vllm", "[cpu]", "cpu"), ("llamacpp", "[]", "cpu"), ("llamacpp", "[gpu]", "gpu")],
+)
+def test_config_check_says_where_routing_takes_an_endpoint_to_run(
+    tmp_path: Path, engine: str, tags: str, place: str
+) -> None:
+    (tmp_path / "c.yaml").write_text(GOOD.replace("vllm", f"{engine}, tags: {tags}"))
+    assert f"a ({engine}, {place})" in enginehouse("config", "check", "c.yaml", cwd=tmp_path).stdout
 
 
 @pytest.mark.parametrize("command", [("config", "check"), ("serve",)])
@@ -72,6 +84,7 @@ def test_a_missing_key_file_is_told_before_anything_is_served(tmp_path: Path) ->
         (("serve", "none.yaml"), "none.yaml is refused:\n  cannot be read: No such file or directory"),
         (("serve", "readme.txt"), "is neither a configuration (.yaml) nor a model (.gguf)"),
         (("serve", "fake.gguf"), "is not a GGUF file"),
+        (("config", "check", "fake.gguf"), "is a model and not a configuration; serve it with `enginehouse serve fake"),
         (("serve", "c.yaml", "--host", "0.0.0.0"), "listen.host: would let everyone on the network in"),
         (("serve", "--port", "99999"), "99999"),
         (("keys", "add", " "), "the name is empty"),
@@ -104,6 +117,13 @@ def test_a_key_is_shown_once_and_only_its_hash_is_kept(tmp_path: Path) -> None:
     assert key not in done.stderr
     assert f"sha256:{hashlib.sha256(key.encode()).hexdigest()}" in kept
     assert (tmp_path / "k.yaml").stat().st_mode & 0o077 == 0
+
+
+def test_a_key_of_an_admin_is_marked_so(tmp_path: Path) -> None:
+    for arguments in (("alice",), ("root", "--admin")):
+        assert enginehouse("keys", "add", *arguments, "--file", "k.yaml", cwd=tmp_path).returncode == 0
+    ring = KeyRing.load(tmp_path / "k.yaml")
+    assert (ring.is_admin("alice"), ring.is_admin("root")) == (False, True)
 
 
 def test_the_commands_that_serve_nothing_load_no_server() -> None:

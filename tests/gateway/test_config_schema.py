@@ -45,10 +45,12 @@ def test_an_example_is_good_by_schema_and_by_decoder(file: Path) -> None:
 
 @pytest.mark.parametrize("kind", engines.available())
 def test_every_engine_has_its_own_keys_in_the_schema(kind: str) -> None:
-    good = f'pools: [{{model: m, endpoints: [{{name: a, engine: {kind}, url: "http://x:1", connect_timeout: 3}}]}}]'
+    over_the_net = "url" in engines.options_type(kind).__struct_fields__
+    own = 'url: "http://x:1", connect_timeout: 3' if over_the_net else "model: m.gguf, context: 512"
+    good = f"pools: [{{model: m, endpoints: [{{name: a, engine: {kind}, {own}}}]}}]"
     assert faults(good) == []
     assert parse(good, ROOT, {})
-    bad = good.replace("connect_timeout", "conect_timeout")
+    bad = good.replace("con", "cn")
     assert faults(bad)
     with pytest.raises(ConfigError):
         parse(bad, ROOT, {})
@@ -60,6 +62,9 @@ def test_every_engine_has_its_own_keys_in_the_schema(kind: str) -> None:
         "pools: [{model: m, endpoints: [{name: a, engine: vllm}]}]",
         "pools: [{model: m, endpoints: [{name: a, engine: vllm, url: x, launch: {}}]}]",
         "pools: [{model: m, endpoints: [{name: a, engine: llamacpp, launch: {model: m, slots: 0}}]}]",
+        'pools: [{model: m, endpoints: [{name: a, engine: embedded, model: m.gguf, url: "http://x"}]}]',
+        "pools: [{model: m, endpoints: [{name: a, engine: embedded, model: m.gguf, launch: {model: m.gguf}}]}]",
+        "pools: [{model: m, endpoints: [{name: a, engine: embedded}]}]",
         'pools: [{model: m, policy: nope, endpoints: [{name: a, engine: vllm, url: "http://x"}]}]',
         'pools: [{model: m, polcy: matrix, endpoints: [{name: a, engine: vllm, url: "http://x"}]}]',
         "listen: {port: 1}",

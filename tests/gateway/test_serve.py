@@ -342,6 +342,25 @@ async def test_a_full_pool_makes_calls_wait_their_turn() -> None:
     assert house.inflight() == 0
 
 
+async def test_a_stream_that_waits_for_a_place_gets_its_head_and_comments_after_commit_after() -> None:
+    begin = asyncio.Event()
+    engine = ScriptedEngine("a", [begin.wait, *WHOLE], WHOLE)
+    house = House(engine, limits=Limits(max_concurrency=1), commit_after=0.05, heartbeat=0.05)
+    first = asyncio.ensure_future(house.call(stream=False))
+    await engine.opened.wait()
+    waiter = RecordingClient()
+    second = asyncio.ensure_future(house.call(waiter))
+
+    await waiter.wrote.wait()
+    assert len(engine.calls) == 1, "it must be waiting still"
+    assert waiter.status == 200 and "x-enginehouse-endpoint" not in waiter.headers
+    begin.set()
+    await asyncio.gather(first, second)
+
+    assert waiter.body.startswith(b": ") and waiter.body.endswith(DONE[0])
+    assert house.inflight() == 0
+
+
 async def test_b09_a_client_that_leaves_while_it_waits_gives_its_turn_up() -> None:
     begin = asyncio.Event()
     engine = ScriptedEngine("a", [begin.wait, *WHOLE], WHOLE)
@@ -389,5 +408,5 @@ async def test_explain_says_in_one_header_line_what_was_decided() -> None:
 
     client = await house.call(explain=True)
 
-    assert client.headers["x-enginehouse-explain"].startswith("a: ")
+    assert client.headers["x-enginehouse-explain"].startswith("policy round_robin (each in turn): sent to a: ")
     assert "\n" not in client.headers["x-enginehouse-explain"]
