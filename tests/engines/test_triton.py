@@ -49,10 +49,10 @@ def saying(*pieces: bytes, final: str) -> Script:
 
     async def script(peer: Peer) -> None:
         for number, piece in enumerate(pieces, 1):
-            await peer.send(piece, final=final == "with the last text" and number == len(pieces))
+            await peer.send(piece, final=final == "with-the-last" and number == len(pieces))
         if final == "alone":
             await peer.send(final=True)
-        elif final == "with an empty text":
+        elif final == "with-an-empty-one":
             await peer.send(b"", final=True, tokens=0)
         # The call stays open, so that only the flag can have ended the answer.
         await asyncio.Event().wait()
@@ -60,12 +60,12 @@ def saying(*pieces: bytes, final: str) -> Script:
     return script
 
 
-PIECES = [(b"one ", b"two"), ("é".encode()[:1], "é".encode()[1:]), (b"",), ()]
+PIECES = {"two": (b"one ", b"two"), "cut": ("é".encode()[:1], "é".encode()[1:]), "empty": (b"",), "none": ()}
 SHAPES = [
-    (final, pieces)
-    for final in ("alone", "with the last text", "with an empty text")
-    for pieces in PIECES
-    if pieces or final != "with the last text"
+    pytest.param(final, pieces, id=f"{final}-{name}")
+    for final in ("alone", "with-the-last", "with-an-empty-one")
+    for name, pieces in PIECES.items()
+    if pieces or final != "with-the-last"
 ]
 
 

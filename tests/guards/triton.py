@@ -29,21 +29,21 @@ TRITON: tuple[Guard, ...] = (
         "engines/triton_grpc.py",
         'message.parameters["triton_enable_empty_final_response"].bool_param = True',
         'message.parameters["triton_enable_empty_final_response"].bool_param = False',
-        f"{_ENDS}[alone-pieces0]",
+        f"{_ENDS}[alone-two]",
     ),
     Guard(
         "B39",
         "engines/triton_attempt.py",
         "if reply.final or reader.abandoned or self._aborted:",
         "if reader.abandoned or self._aborted:",
-        f"{_ENDS}[with the last text-pieces1]",
+        f"{_ENDS}[with-the-last-two]",
     ),
     Guard(
         "B39",
         "engines/text_stream.py",
         "        if not piece:\n            return None\n",
         "",
-        f"{_ENDS}[with an empty text-pieces0]",
+        f"{_ENDS}[with-an-empty-one-two]",
     ),
     Guard(
         "B39",
@@ -64,7 +64,7 @@ TRITON: tuple[Guard, ...] = (
         "engines/triton_grpc.py",
         "        if self._call is not None:\n            self._call.cancel()",
         "        return",
-        f"{_FAKE}b41_abort_cancels_the_call_at_once[in the stream]",
+        f"{_FAKE}b41_abort_cancels_the_call_at_once[while the client takes nothing]",
     ),
     Guard(
         "B41",
