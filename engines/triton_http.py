@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from typing import Any, Final, Self
+from urllib.parse import quote
 
 import msgspec
 
@@ -83,8 +84,8 @@ class HttpTransport:
         return [model.name for model in _decode(body, list[_Indexed]) if model.state in ("", "READY")]
 
     async def describe(self, model: str) -> ModelInfo:
-        metadata = _decode(await self._ask("GET", f"/v2/models/{model}"), _Metadata)
-        config = _decode(await self._ask("GET", f"/v2/models/{model}/config"), _Config)
+        metadata = _decode(await self._ask("GET", f"/v2/models/{quote(model, safe='')}"), _Metadata)
+        config = _decode(await self._ask("GET", f"/v2/models/{quote(model, safe='')}/config"), _Config)
         parameters = {name: value.string_value for name, value in config.parameters.items()}
         return ModelInfo(
             name=model,
@@ -100,14 +101,14 @@ class HttpTransport:
     async def health(self, model: str | None) -> Health:
         if await self._status("/v2/health/ready") != 200:
             return Health("loading", "the server is up and not ready")
-        if model is not None and await self._status(f"/v2/models/{model}/ready") != 200:
+        if model is not None and await self._status(f"/v2/models/{quote(model, safe='')}/ready") != 200:
             return Health("loading", "the server is up, its model is not ready")
         return Health("ready")
 
     def infer(self, request: Request) -> Replies:
         body: dict[str, Any] = {filled.name: _json(filled) for filled in request.inputs}
         headers = [("content-type", "application/json"), *self._headers, *request.headers]
-        path = f"/v2/models/{request.model}/generate_stream"
+        path = f"/v2/models/{quote(request.model, safe='')}/generate_stream"
         return _Events(self._upstream, path, headers, encode({**body, "id": request.id}), self._max_message)
 
     async def settle(self, error: EngineError) -> EngineError:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -23,6 +24,13 @@ CHINESE = " 四月里一个晴朗而寒冷的日子，时钟敲了十三下。�
 LAYOUTS = ["single:ensemble", "classic:ensemble", "classic:tensorrt_llm_bls", "single:tensorrt_llm"]
 TEMPLATE = "{{ messages[-1].content }}"
 WAYS = ["grpc", "http"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_left() -> Iterator[None]:
+    """gRPC's channels hang together in circles: collected here, so that later tests may count descriptors."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture
