@@ -30,8 +30,8 @@ test: .venv/.dev ## Run the tests, real llama.cpp included (T="tests/router -k b
 	$(BIN)/python -m pytest -m "not slow and not bench" $(T)
 
 test-real: .venv/.dev ## Run the tests with real engines, and the slow ones
-	@echo "Real here: llama.cpp (prebuilt server). llama-cpp-python and vLLM on the CPU are to come; TGI and"
-	@echo "TensorRT-LLM cannot run on a CPU: fakes that replay their wire form stand in for them in 'make test'."
+	@echo "Real here: llama.cpp (prebuilt server) and Triton; llama-cpp-python where it is installed. vLLM on the CPU is"
+	@echo "to come. TGI and TensorRT-LLM cannot run on a CPU: fakes of their wire form stand in for them in 'make test'."
 	$(BIN)/python -m pytest -m "(real or slow) and not bench" $(T)
 
 lint: .venv/.dev ## Check format, lint and types
@@ -50,7 +50,7 @@ schema: .venv/.runtime ## Write deploy/enginehouse.schema.json anew
 	$(BIN)/enginehouse config schema --output deploy/enginehouse.schema.json
 
 clean: ## Remove what the other targets made
-	rm -rf .venv .venv-openai2 .venv-clients .setup/node .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
+	rm -rf .venv .venv-openai2 .venv-clients .setup .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 .venv/.runtime: $(PINS)
